@@ -1,0 +1,123 @@
+"""What a job is: the checked, immutable definition that every room works on.
+
+Names, types and defaults are those of the reference daemon, so that a file written for it loads unchanged.
+Fields are snake_case here and camelCase in the files and in the API (`rename="camel"`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class ConcurrencyPolicy(Enum):
+    """What a launch does when an instance of the job is still running."""
+
+    ALLOW = "Allow"
+    FORBID = "Forbid"
+    REPLACE = "Replace"
+
+
+class ConcurrencyScope(Enum):
+    """Whose instances the policy looks at: this daemon's, or those of all nodes on the store."""
+
+    NODE = "node"
+    CLUSTER = "cluster"
+
+
+class DayRule(Enum):
+    """How two restricted day fields combine: either matches (Vixie cron), or both must (cronstable)."""
+
+    OR = "or"
+    AND = "and"
+
+
+class Priority(Enum):
+    """Scheduling priority of the run's processes; see `execution/plan.py` for the nice values."""
+
+    IDLE = "idle"
+    BELOW_NORMAL = "below-normal"
+    NORMAL = "normal"
+    ABOVE_NORMAL = "above-normal"
+    HIGH = "high"
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where in the configuration something stands. Lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class ScheduleFields(msgspec.Struct, frozen=True, rename="camel"):
+    """A schedule written as a map. A missing key means `*`; `second` defaults to `0`, `year` to `*`."""
+
+    second: str = "0"
+    minute: str = "*"
+    hour: str = "*"
+    day_of_month: str = "*"
+    month: str = "*"
+    year: str = "*"
+    day_of_week: str = "*"
+
+
+class FailsWhen(msgspec.Struct, frozen=True, rename="camel"):
+    """Which observations make a run a failure. A timeout and a failed start are failures in any case
+    that `nonzeroReturn` covers (they carry the exit codes -100 and 127)."""
+
+    produces_stdout: bool = False
+    produces_stderr: bool = True
+    nonzero_return: bool = True
+    always: bool = False
+
+
+class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """One job as the configuration defines it, checked and with defaults applied."""
+
+    name: str
+    command: str | tuple[str, ...]
+    """A string goes through `shell -c`; a list is executed as it stands."""
+    schedule: str | ScheduleFields
+    place: Place
+
+    shell: str = "/bin/sh"
+    enabled: bool = True
+    utc: bool = True
+    timezone: str | None = None
+    """IANA name; wins over `utc`. None with `utc=False` means the host's local zone."""
+    day_rule: DayRule = DayRule.OR
+
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables added to the daemon's environment, `env_file` already merged in (environment wins)."""
+    working_directory: str | None = None
+    user: str | int | None = None
+    group: str | int | None = None
+    priority: Priority = Priority.NORMAL
+    stdin: str | None = None
+    """Text fed to standard input (crontab `%` lines); None is an empty standard input."""
+
+    capture_stdout: bool = False
+    capture_stderr: bool = True
+    mirror_output: bool = True
+    """Repeat captured output on the daemon's own standard output, each line behind `stream_prefix`."""
+    save_limit: int = 4096
+    """Lines of each stream kept in memory: the first half and the last half."""
+    max_line_length: int = 16 * 1024 * 1024
+    """Bytes; a longer line is cut there, with a mark, wherever lines are shown."""
+    stream_prefix: str = "[{job_name} {stream_name}] "
+
+    concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.ALLOW
+    concurrency_scope: ConcurrencyScope = ConcurrencyScope.NODE
+    execution_timeout: float | None = None
+    """Seconds a run may take, by the monotonic clock, until its captured output closes. None: no bound."""
+    kill_timeout: float = 30.0
+    """Seconds the job's own process has between the graceful and the forced step."""
+    fails_when: FailsWhen = FailsWhen()
+
+    ignored_options: tuple[str, ...] = ()
+    """Options of the reference daemon that were accepted but that Sexton does not act on yet."""
