@@ -1,0 +1,117 @@
+"""The few system calls that Python does not offer, and the reading of /proc."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+PR_SET_NAME = 15
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+SYS_CLONE3 = 435
+CLONE_INTO_CGROUP = 0x200000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_python = ctypes.PyDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process. Raises OSError where the kernel cannot."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+def name_process(name: bytes) -> None:
+    _libc.prctl(PR_SET_NAME, name, 0, 0, 0)
+
+
+def hide_from_same_user() -> None:
+    """A process of the same user may not open our descriptors through /proc and forge reports."""
+    _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+class _CloneArgs(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "flags", "pidfd", "child_tid", "parent_tid", "exit_signal", "stack", "stack_size", "tls",
+            "set_tid", "set_tid_size", "cgroup",
+        )
+    ]
+
+
+def fork_into_cgroup(cgroup_fd: int) -> int:
+    """fork() whose child is born inside the cgroup: no migration, no lock, no window outside.
+
+    Only for a single-threaded process: the raw system call skips libc's own fork handlers.
+    Raises OSError (ENOSYS, EPERM, ...) where the kernel or a filter refuses; nothing has been forked then.
+    """
+    args = _CloneArgs(flags=CLONE_INTO_CGROUP, exit_signal=int(signal.SIGCHLD), cgroup=cgroup_fd)
+    _python.PyOS_BeforeFork()
+    pid: int = _python.syscall(
+        ctypes.c_long(SYS_CLONE3), ctypes.byref(args), ctypes.c_size_t(ctypes.sizeof(args))
+    )
+    if pid == 0:
+        _python.PyOS_AfterFork_Child()
+        return 0
+    error = ctypes.get_errno()
+    _python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(error, "clone3")
+    return pid
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids whose parent is this process; children hang off the thread that forked them, so every thread is read."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            fd = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # the thread has ended meanwhile
+        try:
+            while chunk := os.read(fd, 65536):
+                found += map(int, chunk.split())
+        except (OSError, ValueError):
+            pass  # a torn read of a list that changes; the caller looks again
+        finally:
+            os.close(fd)
+    return found
+
+
+def parent_of(pid: int) -> int:
+    """The parent's pid, or 0 when the process is gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(fd, 4096).rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    finally:
+        os.close(fd)
+
+
+def kill_if_child_of(pid: int, parent: int) -> int:
+    """SIGKILL a process that its own parent reaps, so its pid may be reused under us: the pidfd pins the
+    process, and the parent is read again before the signal. Returns the errno, 0 when done or gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return 0
+    try:
+        if parent_of(pid) == parent:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        return 0
+    except ProcessLookupError:
+        return 0
+    except OSError as refused:
+        return refused.errno or 1
+    finally:
+        os.close(fd)

@@ -1,0 +1,409 @@
+"""The supervisor: starts one run at a time, holds every process of it, ends them when told, and says when none is left.
+
+It is a child subreaper: whatever the job does (setsid, double fork, cleared environment), an orphan of the run becomes
+our child, so "waitpid says there is no child" is the proof that nothing of the run is left. It is reused for the
+next run only when that proof was given and nothing about it was changed from outside.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import marshal
+import os
+import resource
+import select
+import signal
+import time
+from typing import Any
+
+from sexton.execution.birth import kernel, wire
+
+DEFAULTED = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
+    signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
+)
+IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+
+KILL_PAUSE_MS = 1
+"""Between two rounds of the forced step; a re-forking job makes a generation in less."""
+REFUSED_PAUSE_MS = 100
+"""Between two rounds while all that is left refuses our signals or cannot die yet."""
+LONG_KILL_ROUNDS = 200
+"""After this many rounds without an end the slow pause applies and the daemon is told who is left."""
+MAX_RUNS = 1000
+"""Then a fresh supervisor takes over: a leak of any kind is bounded."""
+FD_CHECK_EVERY = 50
+
+
+def locate(program: bytes, environment: dict[bytes, bytes]) -> bytes:
+    """The file that a bare program name means under the job's own PATH (not the daemon's)."""
+    if b"/" in program:
+        return program
+    denied = False
+    for directory in environment.get(b"PATH", os.defpath.encode()).split(b":"):
+        candidate = (directory or b".") + b"/" + program
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+        denied = denied or os.path.isfile(candidate)
+    raise PermissionError(errno.EACCES, "not executable") if denied else FileNotFoundError(errno.ENOENT, "not found")
+
+
+class Supervisor:
+    """State of one supervisor process. `serve()` never returns."""
+
+    def __init__(self, number: int, private: _socket.socket, report: int, cgroup: str | None) -> None:
+        self.number = number
+        self.private = private
+        self.report = report
+        self.cgroup = cgroup
+        self.pid = os.getpid()
+        self.root = os.geteuid() == 0
+        self.base_environment = dict(os.environb)
+        self.runs = 0
+        # per run
+        self.run = 0
+        self.main = 0
+        self.main_alive = False
+        self.killing = False
+        self.released = False
+        self.rounds = 0
+        self.refused = False
+
+    def prepare(self) -> None:
+        kernel.become_subreaper()
+        kernel.name_process(b"sexton-run")
+        kernel.hide_from_same_user()
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        self.wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self.poll = select.poll()
+        self.poll.register(self.private.fileno(), select.POLLIN)
+        self.poll.register(self.wake, select.POLLIN)
+        self.procs = self.stat = -1
+        if self.cgroup is not None:
+            self.procs = os.open(f"{self.cgroup}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
+            self.stat = os.open(f"{self.cgroup}/cgroup.stat", os.O_RDONLY | os.O_CLOEXEC)
+        os.chdir("/")
+        self.untouched = self.snapshot()
+        self.own_fds = self.count_fds()
+
+    # ---------------------------------------------------------------- serving
+
+    def serve(self) -> None:
+        self.prepare()
+        while True:
+            self.take_request()
+            if self.main:
+                self.hold()
+            self.check_reuse()
+
+    def take_request(self) -> None:
+        """Wait for one request and start it. Ends the process when the daemon is gone."""
+        fds: list[int] = []
+        try:
+            space = _socket.CMSG_SPACE(4 * 4)
+            data, ancillary, _, _ = self.private.recvmsg(wire.INLINE_REQUEST + 4096, space, _socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            os._exit(0)
+        if not data:
+            os._exit(0)
+        for level, kind, payload in ancillary:
+            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+                fds += memoryview(payload[: len(payload) // 4 * 4]).cast("i").tolist()
+        self.main = 0
+        if data in wire.ORDERS:
+            return  # meant for a run that has ended meanwhile
+        try:
+            if data == b"M":
+                memfd = fds.pop()
+                try:
+                    data = os.pread(memfd, os.fstat(memfd).st_size, 0)
+                finally:
+                    os.close(memfd)
+            self.begin(marshal.loads(data), fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def begin(self, request: tuple[Any, ...], fds: list[int]) -> None:
+        run, argv, environment, directory, umask, user, nice, targets = request
+        self.run = run
+        self.main = 0
+        self.main_alive = self.killing = self.released = self.refused = False
+        self.rounds = 0
+        self.runs += 1
+        env = {**self.base_environment, **environment} if environment else self.base_environment
+        stage = wire.STAGE_EXEC
+        try:
+            actions = [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in zip(fds, targets, strict=True)]
+            stage = wire.STAGE_DIRECTORY
+            if directory is not None:
+                os.chdir(directory)
+            stage = wire.STAGE_USER
+            if user is not None:
+                self.take_identity(*user)
+            stage = wire.STAGE_EXEC
+            if umask >= 0:
+                os.umask(umask)
+            if nice:
+                os.setpriority(os.PRIO_PROCESS, 0, nice)
+            self.main = os.posix_spawn(
+                locate(argv[0], env), argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED,
+                resetids=user is not None,
+            )
+        except (OSError, ValueError, OverflowError) as refused:
+            number = getattr(refused, "errno", None) or errno.EINVAL
+            self.say(wire.FAILED, value=number, aux=stage, flags=self.cgroup_flag())
+        else:
+            self.main_alive = True
+            self.say(wire.STARTED, value=self.main)
+        finally:
+            self.restore(directory, umask, user, nice)
+
+    def take_identity(self, uid: int | None, gid: int | None, groups: list[int]) -> None:
+        """Real ids become the user's while the saved ids stay root's; POSIX_SPAWN_RESETIDS makes
+        the real ids effective in the child, and exec drops the saved ones."""
+        os.setgroups(groups)
+        if gid is not None:
+            os.setresgid(gid, 0, 0)
+        if uid is not None:
+            os.setresuid(uid, 0, 0)
+
+    def restore(self, directory: bytes | None, umask: int, user: object, nice: int) -> None:
+        if user is not None and self.root:
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)
+            os.setgroups([])
+            kernel.hide_from_same_user()
+        if directory is not None:
+            os.chdir("/")
+        if umask >= 0:
+            os.umask(0o022)
+        if nice:
+            try:
+                os.setpriority(os.PRIO_PROCESS, 0, 0)
+            except OSError:
+                pass  # unprivileged: the snapshot differs, so this supervisor retires after the run
+
+    # ---------------------------------------------------------------- holding
+
+    def hold(self) -> None:
+        """Until nothing of the run is left."""
+        while True:
+            if self.reap():
+                return
+            for fd, event in self.poll.poll(self.pause()):
+                if fd == self.wake:
+                    self.drain_wake()
+                else:
+                    self.obey(event)
+            if self.killing:
+                self.kill_round()
+
+    def pause(self) -> int | None:
+        if not self.killing:
+            return None
+        slow = self.refused or self.rounds > LONG_KILL_ROUNDS
+        return REFUSED_PAUSE_MS if slow else KILL_PAUSE_MS
+
+    def drain_wake(self) -> None:
+        try:
+            while os.read(self.wake, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def obey(self, event: int) -> None:
+        try:
+            order = self.private.recv(64)
+        except OSError:
+            order = b""
+        if order == wire.TERMINATE:
+            self.terminate()
+        elif order == wire.KILL:
+            self.killing, self.rounds, self.refused = True, 0, False
+        elif order == wire.RELEASE:
+            self.release()
+        elif not order:
+            self.daemon_gone()
+
+    def daemon_gone(self) -> None:
+        """The daemon died: its runs die with it, unless this one had ended and its remainder was let go."""
+        self.poll.unregister(self.private.fileno())
+        if not self.released:
+            self.killing = True
+
+    def release(self) -> None:
+        self.released = True
+        if self.cgroup is not None:
+            try:
+                os.setxattr(self.cgroup, wire.KEPT_ATTRIBUTE, b"1")
+            except OSError:
+                pass  # no xattrs on this cgroup: the next daemon's sweep will take the remainder for a lost run
+
+    def reap(self) -> bool:
+        """Collect every exit there is. True when no child is left, which has been reported."""
+        status: int | None = None
+        usage = None
+        while True:
+            try:
+                pid, result, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                if status is not None:
+                    self.say_exit(status, usage, 0)
+                return False
+            if pid == self.main and self.main_alive:
+                self.main_alive = False
+                status, usage = result, used
+        flags = self.cgroup_flag()
+        if status is not None:
+            self.say_exit(status, usage, wire.ALSO_EMPTY | flags)
+        else:
+            self.say(wire.EMPTY, flags=flags)
+        return True
+
+    # ---------------------------------------------------------------- ending
+
+    def group_is_ours(self) -> bool:
+        """After the own process was collected its pid may belong to a stranger, which POSIX permits only once
+        the group is empty: then nobody is signalled. (Before that the pid is pinned by our not reaping.)"""
+        if self.main_alive:
+            return True
+        try:
+            os.kill(self.main, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def terminate(self) -> None:
+        """The graceful step: SIGTERM to the whole group, and to descendants that left it."""
+        group_error = alone_error = 0
+        if self.group_is_ours():
+            group_error = self.signal_group(signal.SIGTERM)
+            if group_error not in (0, errno.ESRCH) and self.main_alive:
+                alone_error = self.signal_one(self.main, signal.SIGTERM)
+        for pid in kernel.children_of(self.pid):
+            if pid != self.main and self.outside_group(pid):
+                self.signal_one(pid, signal.SIGTERM)
+        self.say(wire.SIGNALLED, value=group_error, aux=alone_error)
+
+    def outside_group(self, pid: int) -> bool:
+        try:
+            return os.getpgid(pid) != self.main
+        except OSError:
+            return False
+
+    def signal_group(self, number: signal.Signals) -> int:
+        try:
+            os.killpg(self.main, number)
+        except OSError as refused:
+            return refused.errno or errno.EINVAL
+        return 0
+
+    @staticmethod
+    def signal_one(pid: int, number: signal.Signals) -> int:
+        try:
+            os.kill(pid, number)
+        except OSError as refused:
+            return refused.errno or errno.EINVAL
+        return 0
+
+    def kill_round(self) -> None:
+        """One round of the forced step over everything below us. Exits are collected between rounds, all at
+        once: walking after each single exit is quadratic."""
+        self.rounds += 1
+        if self.rounds == 1 and self.group_is_ours():
+            self.signal_group(signal.SIGKILL)
+        refused_errno = refused_pid = killed = 0
+        direct = kernel.children_of(self.pid)
+        level = [(pid, self.pid) for pid in direct]
+        while level:
+            below: list[tuple[int, int]] = []
+            for pid, parent in level:
+                below += [(child, pid) for child in kernel.children_of(pid)]
+                error = self.signal_one(pid, signal.SIGKILL) if parent == self.pid else (
+                    kernel.kill_if_child_of(pid, parent))
+                if error in (0, errno.ESRCH):
+                    killed += 1
+                else:
+                    refused_errno, refused_pid = error, pid
+            level = below
+        refused = refused_errno != 0 and killed == 0
+        if refused and not self.refused:
+            self.say(wire.REFUSED, value=refused_errno, aux=refused_pid)
+        self.refused = refused
+        if self.rounds == LONG_KILL_ROUNDS and direct:
+            self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=direct[0])
+
+    # ---------------------------------------------------------------- reuse
+
+    def cgroup_flag(self) -> int:
+        """The second witness: nobody but us in the cgroup, and no cgroup below it."""
+        if self.procs < 0:
+            return 0
+        try:
+            alone = os.pread(self.procs, 4096, 0).split() == [b"%d" % self.pid]
+            nested = b"nr_descendants 0\n" not in os.pread(self.stat, 4096, 0)
+        except OSError:
+            return 0
+        return wire.CGROUP_EMPTY if alone and not nested else 0
+
+    def snapshot(self) -> tuple[object, ...]:
+        """What a process of the same user could have changed about us and the next run would inherit."""
+        limits = tuple(resource.getrlimit(number) for number in range(16))
+        try:
+            fd = os.open("/proc/self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                score = os.read(fd, 64)
+            finally:
+                os.close(fd)
+        except OSError:
+            score = b""
+        return os.getpriority(os.PRIO_PROCESS, 0), frozenset(os.sched_getaffinity(0)), limits, score
+
+    @staticmethod
+    def count_fds() -> int:
+        count = 0
+        for fd in range(256):
+            try:
+                os.fstat(fd)
+                count += 1
+            except OSError:
+                pass
+        return count
+
+    def check_reuse(self) -> None:
+        """Retire unless the next run would find this supervisor as the first one did."""
+        clean = not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
+        clean = clean and (self.procs < 0 or bool(self.cgroup_flag())) and self.snapshot() == self.untouched
+        if clean and self.runs % FD_CHECK_EVERY == 0:
+            clean = self.count_fds() == self.own_fds
+        if not clean:
+            self.say(wire.RETIRED)
+            os._exit(0)
+
+    # ---------------------------------------------------------------- reporting
+
+    def say_exit(self, status: int, usage: Any, flags: int) -> None:
+        self.say(
+            wire.EXITED, value=status, flags=flags, user=int(usage.ru_utime * 1e6), system=int(usage.ru_stime * 1e6),
+            rss=usage.ru_maxrss,
+        )
+
+    def say(self, kind: int, *, value: int = 0, flags: int = 0, user: int = 0, system: int = 0, rss: int = 0,
+            aux: int = 0) -> None:
+        record = wire.REPORT.pack(
+            self.number, self.run, kind, flags, value, time.monotonic_ns(), user & 0xFFFFFFFF, system & 0xFFFFFFFF,
+            rss & 0xFFFFFFFF, aux & 0xFFFFFFFF,
+        )
+        try:
+            os.write(self.report, record)
+        except OSError:
+            pass  # the daemon is gone; the private socket says so, too

@@ -1,0 +1,52 @@
+"""What the daemon, the zygote and the supervisors say to each other.
+
+daemon -> zygote      SEQPACKET `ZygoteCommand`
+zygote -> daemon      SEQPACKET BORN (with the supervisor's private socket by SCM_RIGHTS) or DEAD
+daemon -> supervisor  SEQPACKET one request (marshal) with its descriptors, then single bytes: `Order`
+supervisor -> daemon  fixed-size reports on one pipe shared by all supervisors (atomic: smaller than PIPE_BUF)
+"""
+
+from __future__ import annotations
+
+import struct
+
+REPORT = struct.Struct("<IIHHiqIIII")
+"""supervisor, run number, kind, flags, value, monotonic ns, user CPU us, system CPU us, max RSS KiB, aux."""
+
+# kinds of report
+STARTED = 1  # value: pid of the job's own process
+FAILED = 2  # value: errno; aux: stage
+EXITED = 3  # value: wait status of the own process; usage fields are set
+EMPTY = 4  # nothing of the run is left below the supervisor
+SIGNALLED = 5  # the graceful step was taken; value: errno for the group, aux: errno for the process alone
+REFUSED = 6  # the forced step was refused; value: errno; aux: a pid that it was refused for
+RETIRED = 7  # this supervisor takes no further request and has taken none since its last EMPTY
+
+# flags of a report
+ALSO_EMPTY = 1  # EXITED: the own process was also the last one
+CGROUP_EMPTY = 2  # the run's cgroup holds nobody but the supervisor and has no child cgroups
+
+# stages of a failed start (aux of FAILED)
+STAGE_EXEC = 0
+STAGE_DIRECTORY = 1
+STAGE_USER = 2
+STAGE_REQUEST = 3
+
+# orders to a supervisor, one byte each
+TERMINATE = b"T"
+KILL = b"K"
+RELEASE = b"L"
+ORDERS = (TERMINATE, KILL, RELEASE)
+
+# messages on the zygote's socket: struct, then (BORN only) one descriptor
+COMMAND = struct.Struct("<cI")  # b"F" fork this many | b"L" supervisor released
+EVENT = struct.Struct("<cIIi")  # b"B" id pid how | b"D" id pid status
+
+BORN_PLAIN = 0
+BORN_IN_CGROUP = 1
+
+INLINE_REQUEST = 96 * 1024
+"""Bytes; a larger request travels in a memfd, because a SEQPACKET message has a limit (about 200 KB)."""
+
+KEPT_ATTRIBUTE = "user.sexton.kept"
+"""Set on the cgroup of processes that a run which ended by itself left behind on purpose; a sweep passes it over."""

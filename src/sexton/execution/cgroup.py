@@ -1,0 +1,170 @@
+"""Finding a cgroup v2 directory that Sexton may use, and clearing what a dead daemon left in it.
+
+Layout: `<own cgroup>/sexton-<pid>-<start ticks>/s<number>`, one directory for each supervisor and the run it holds. The
+name carries the daemon's identity, so that a later daemon knows which directories belong to nobody any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+
+from sexton.execution.birth.wire import KEPT_ATTRIBUTE
+
+logger = logging.getLogger("sexton.containment")
+
+PREFIX = "sexton-"
+SWEEP_SECONDS = 5.0
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def boot_id() -> str:
+    """The kernel's random id of this boot; empty where /proc does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def own_directory() -> str | None:
+    """The directory of our own cgroup in the v2 hierarchy, wherever it is mounted (hybrid layouts too)."""
+    try:
+        with open("/proc/self/mountinfo") as mounts:
+            rows = [line.split(" - ", 1) for line in mounts]
+        with open("/proc/self/cgroup") as groups:
+            inside = next((line.rstrip("\n")[3:] for line in groups if line.startswith("0::")), None)
+    except OSError:
+        return None
+    if inside is None:
+        return None
+    for left, right in rows:
+        if right.split()[0] != "cgroup2":
+            continue
+        fields = left.split()
+        root, mount = fields[3], re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
+        relative = os.path.relpath(inside, root)
+        if not relative.startswith(".."):
+            return os.path.normpath(os.path.join(mount, relative))
+    return None
+
+
+def claim() -> str | None:
+    """Make this daemon's directory for run cgroups; None where that is not permitted or not there.
+
+    Creating a directory and reading its events file is the whole need: killing and counting work without controllers.
+    """
+    own = own_directory()
+    if own is None:
+        return None
+    path = os.path.join(own, f"{PREFIX}{os.getpid()}-{start_ticks(os.getpid())}")
+    try:
+        os.mkdir(path)
+        with open(os.path.join(path, "cgroup.events")) as events:
+            events.read()
+        with open(os.path.join(path, "cgroup.procs"), "wb"):
+            pass
+    except OSError as refused:
+        logger.debug("no cgroup v2 for runs: %s", refused)
+        remove_tree(path)
+        return None
+    return path
+
+
+def remove_tree(path: str) -> bool:
+    """Remove an empty cgroup and those below it. False when something is still in it."""
+    try:
+        for directory, _, _ in os.walk(path, topdown=False):
+            os.rmdir(directory)
+    except OSError:
+        return not os.path.exists(path)
+    return True
+
+
+def populated(path: str) -> bool:
+    try:
+        with open(os.path.join(path, "cgroup.events")) as events:
+            return "populated 1" in events.read()
+    except OSError:
+        return False
+
+
+def kill(path: str) -> None:
+    """End everything in the cgroup and below it (kernel 5.14 and later; else one by one)."""
+    try:
+        with open(os.path.join(path, "cgroup.kill"), "w") as file:
+            file.write("1")
+    except OSError:
+        for pid in members(path):
+            try:
+                os.kill(pid, 9)
+            except OSError:
+                pass
+
+
+def members(path: str) -> list[int]:
+    found: list[int] = []
+    for directory, _, _ in os.walk(path):
+        try:
+            with open(os.path.join(directory, "cgroup.procs")) as procs:
+                found += [int(line) for line in procs]
+        except OSError:
+            continue
+    return found
+
+
+def kept(path: str) -> bool:
+    try:
+        return os.getxattr(path, KEPT_ATTRIBUTE) == b"1"
+    except OSError:
+        return False
+
+
+def abandoned() -> list[str]:
+    """Directories of daemons that are dead."""
+    own = own_directory()
+    if own is None:
+        return []
+    try:
+        names = os.listdir(own)
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        match = re.fullmatch(re.escape(PREFIX) + r"(\d+)-(\d+)", name)
+        if match and start_ticks(int(match[1])) != int(match[2]):
+            found.append(os.path.join(own, name))
+    return found
+
+
+def sweep() -> tuple[int, list[int]]:
+    """End what dead daemons left in their run cgroups, except what was kept on purpose; blocking, bounded.
+
+    Returns how many directories were cleared, and the pids that could not be ended.
+    """
+    doomed = []
+    for top in abandoned():
+        for entry in sorted(os.listdir(top)):
+            path = os.path.join(top, entry)
+            if os.path.isdir(path) and not (kept(path) and populated(path)):
+                doomed.append(path)
+                if populated(path):
+                    kill(path)
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while any(populated(path) for path in doomed) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    survivors = [pid for path in doomed for pid in members(path)]
+    cleared = sum(remove_tree(path) for path in doomed)
+    for top in abandoned():
+        remove_tree(top)
+    return cleared, survivors

@@ -1,0 +1,97 @@
+"""From a job's definition to the request that a supervisor executes: argv, environment, identity, priority."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sexton.model.errors import SpawnError
+from sexton.model.job import JobSpec, Priority
+
+NICE = {
+    Priority.IDLE: 19,
+    Priority.BELOW_NORMAL: 10,
+    Priority.NORMAL: 0,
+    Priority.ABOVE_NORMAL: -5,
+    Priority.HIGH: -10,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Numbers to become: resolved here, so that the supervisor never asks the user database."""
+
+    uid: int | None
+    gid: int | None
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    argv: tuple[bytes, ...]
+    environment: dict[bytes, bytes]
+    directory: bytes | None
+    identity: Identity | None
+    nice: int
+    stdin: bytes | None
+
+
+@lru_cache(maxsize=256)
+def identity_of(user: str | int | None, group: str | int | None) -> Identity | None:
+    """Resolve `user` and `group`; a user brings its primary group and its supplementary groups.
+
+    Raises SpawnError for an unknown name, and when the daemon may not switch users.
+    """
+    if user is None and group is None:
+        return None
+    if os.geteuid() != 0:
+        raise SpawnError("user and group need a daemon that runs as root")
+    entry: pwd.struct_passwd | None = None
+    uid: int | None = None
+    if user is not None:
+        try:
+            entry = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
+            uid = entry.pw_uid
+        except KeyError:
+            if isinstance(user, str):
+                raise SpawnError(f"user {user!r} is not known on this machine") from None
+            uid = user
+    gid = entry.pw_gid if entry else None
+    if group is not None:
+        try:
+            gid = grp.getgrnam(group).gr_gid if isinstance(group, str) else group
+        except KeyError:
+            raise SpawnError(f"group {group!r} is not known on this machine") from None
+    if entry is not None and gid is not None:
+        groups = tuple(os.getgrouplist(entry.pw_name, gid))
+    else:
+        groups = (gid,) if gid is not None else ()
+    return Identity(uid, gid, groups)
+
+
+def plan(job: JobSpec, run_id: str, scheduled_for: str | None, node: str) -> Plan:
+    """What to execute for one run of the job. Raises SpawnError when it cannot be worked out.
+
+    The variables that name the run come last and cannot be overridden; both our own prefix and the
+    reference daemon's are set, so that scripts written for it keep working.
+    """
+    argv = (job.shell, "-c", job.command) if isinstance(job.command, str) else job.command
+    environment = {key.encode(): value.encode() for key, value in job.environment}
+    facts = {"RUN_ID": run_id, "JOB_NAME": job.name, "HOST": node, "ATTEMPT": "1"}
+    if scheduled_for is not None:
+        facts["SCHEDULED_AT"] = scheduled_for
+    for key, value in facts.items():
+        encoded = value.encode("utf-8", "surrogateescape")
+        environment[b"SEXTON_" + key.encode()] = encoded
+        environment[b"CRONSTABLE_" + key.encode()] = encoded
+    return Plan(
+        argv=tuple(os.fsencode(part) for part in argv),
+        environment=environment,
+        directory=os.fsencode(job.working_directory) if job.working_directory else None,
+        identity=identity_of(job.user, job.group),
+        nice=NICE[job.priority],
+        stdin=job.stdin.encode() if job.stdin is not None else None,
+    )

@@ -1,0 +1,468 @@
+"""The pool of warm supervisors, and the handle on one run inside one of them.
+
+One request is outstanding at each supervisor and the queue stays here: cancel before start is a deletion, and a
+supervisor that dies takes exactly one known run with it. Policy and figures: docs/decisions/0002-supervisors.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import marshal
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from sexton.execution.birth import kernel, wire
+from sexton.execution.messages import (
+    Emptied,
+    ExecutionMessage,
+    Exited,
+    KillRefused,
+    Signalled,
+    Started,
+    StartFailed,
+    SupervisorLost,
+    Swept,
+)
+from sexton.execution.plan import Plan
+from sexton.execution.zygote import Born, Dead, Zygote
+from sexton.model.clock import Monotonic
+from sexton.model.run import Containment, Survivor, Usage
+
+logger = logging.getLogger("sexton.containment")
+
+POOL_MINIMUM = 8
+POOL_IDLE_CEILING = 32
+POOL_PREFILL_CEILING = 256
+GROW_STEP = 16
+GROW_PATIENCE = 0.004
+"""Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
+TRIM_EVERY = 5.0
+QUIET_BEFORE_TRIM = 60.0
+READ_SIZE = wire.REPORT.size * 1638
+
+STAGES = {
+    wire.STAGE_EXEC: "cannot execute the command",
+    wire.STAGE_DIRECTORY: "cannot enter workingDirectory",
+    wire.STAGE_USER: "cannot become the configured user",
+    wire.STAGE_REQUEST: "the start request was refused",
+}
+
+
+class HeldState(Enum):
+    QUEUED = "queued"
+    SENT = "sent"
+    LIVE = "live"
+    OVER = "over"
+
+
+class Held:
+    """One run inside one supervisor, from the request to the proof that nothing is left."""
+
+    __slots__ = ("fds", "pool", "post", "request", "run", "state", "supervisor")
+
+    def __init__(self, pool: Supervisors, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None]) -> None:
+        self.pool = pool
+        self.run = run
+        self.request = request
+        self.fds = fds
+        self.post = post
+        self.state = HeldState.QUEUED
+        self.supervisor: _Supervisor | None = None
+
+    def withdraw(self) -> bool:
+        """Take the run back before any supervisor was asked. False when it is too late for that."""
+        if self.state is not HeldState.QUEUED:
+            return False
+        self.pool._withdraw(self)
+        return True
+
+    def terminate(self) -> None:
+        """Graceful step: SIGTERM to the group and to descendants that left it. Answered by `Signalled`."""
+        self._order(wire.TERMINATE)
+
+    def kill(self) -> None:
+        """Forced step: SIGKILL to everything below the supervisor until nothing is left. Answered by `Emptied`."""
+        self._order(wire.KILL)
+
+    def release(self) -> None:
+        """The run has ended by itself: what it left behind is kept, also when the daemon ends."""
+        self._order(wire.RELEASE)
+        if self.supervisor is not None:
+            self.pool._release(self.supervisor)
+
+    def left_behind(self) -> tuple[Survivor, ...]:
+        """The processes of the run that are alive now, as /proc tells."""
+        if self.supervisor is None or self.state is HeldState.OVER:
+            return ()
+        todo, found = [self.supervisor.pid], []
+        while todo and len(found) < 100:
+            for pid in kernel.children_of(todo.pop()):
+                todo.append(pid)
+                if (survivor := _describe(pid)) is not None:
+                    found.append(survivor)
+        return tuple(found)
+
+    def _order(self, order: bytes) -> None:
+        if self.supervisor is not None and self.state is not HeldState.OVER:
+            self.supervisor.send(order)
+
+
+def _describe(pid: int) -> Survivor | None:
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            state = stat.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return None
+    return None if state in "ZX" else Survivor(pid=pid, uid=uid, state=state)
+
+
+class _Supervisor:
+    __slots__ = ("held", "in_cgroup", "number", "pid", "private", "retired")
+
+    def __init__(self, born: Born) -> None:
+        self.number = born.number
+        self.pid = born.pid
+        self.in_cgroup = born.in_cgroup
+        self.private = born.private
+        self.held: Held | None = None
+        self.retired = False
+
+    def send(self, order: bytes) -> None:
+        try:
+            self.private.send(order)
+        except OSError as failure:
+            logger.debug("supervisor %d does not take orders: %s", self.number, failure)
+
+
+class Supervisors:
+    """Starts runs in supervisors, as many at a time as there are runs; grows and trims the pool."""
+
+    def __init__(self, cgroup: str | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._cgroup = cgroup
+        self._zygote: Zygote | None = None
+        self._all: dict[int, _Supervisor] = {}
+        self._idle: list[_Supervisor] = []
+        self._queue: deque[Held] = deque()
+        self._expected = 0
+        self._next_run = 0
+        self._next_number = 0
+        self._growth: asyncio.TimerHandle | None = None
+        self._trim: asyncio.TimerHandle | None = None
+        self._last_completion = 0.0
+        self._last_busy = 0.0
+        self._failed_forks = 0
+        self._closing = False
+        self._report_read, self._report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(self._report_write, True)
+        self._loop.add_reader(self._report_read, self._read_reports)
+
+    @property
+    def containment(self) -> Containment:
+        return Containment.SUPERVISOR_CGROUP if self._cgroup else Containment.SUPERVISOR
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"supervisors": len(self._all), "idle": len(self._idle), "waiting": len(self._queue)}
+
+    # ---------------------------------------------------------------- starting
+
+    def submit(self, plan: Plan, fds: Sequence[tuple[int, int]], post: Callable[[ExecutionMessage], None]) -> Held:
+        """Start a run as soon as a supervisor is free; never waits. `fds` are (descriptor, number in the job) and are
+        owned and closed by the pool from here on."""
+        self._next_run = (self._next_run + 1) & 0xFFFFFFFF
+        user = plan.identity and (plan.identity.uid, plan.identity.gid, list(plan.identity.groups))
+        request = marshal.dumps((
+            self._next_run, list(plan.argv), plan.environment, plan.directory, -1, user, plan.nice,
+            [target for _, target in fds],
+        ))
+        held = Held(self, self._next_run, request, [fd for fd, _ in fds], post)
+        if self._idle:
+            self._assign(self._idle.pop(), held)
+        else:
+            self._queue.append(held)
+            self._want_growth()
+        return held
+
+    def _assign(self, supervisor: _Supervisor, held: Held) -> None:
+        supervisor.held, held.supervisor = held, supervisor
+        held.state = HeldState.SENT
+        try:
+            self._send(supervisor.private, held)
+        except OSError as failure:
+            supervisor.held = held.supervisor = None
+            supervisor.retired = True
+            if failure.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                held.state = HeldState.QUEUED  # it died before it could take the run: nothing was started
+                self._queue.appendleft(held)
+                self._want_growth()
+            else:
+                supervisor.private.close()
+                self._fail(held, failure.errno or errno.EIO, "cannot hand the run to a supervisor")
+
+
+    @staticmethod
+    def _close_fds(held: Held) -> None:
+        """Ours are kept until the start is known: a supervisor that retires instead leaves the run to another."""
+        for fd in held.fds:
+            os.close(fd)
+        held.fds = []
+        held.request = b""
+
+    @staticmethod
+    def _send(private: socket.socket, held: Held) -> None:
+        if len(held.request) <= wire.INLINE_REQUEST:
+            socket.send_fds(private, [held.request], held.fds)
+            return
+        memfd = os.memfd_create("sexton-request", os.MFD_CLOEXEC)
+        try:
+            view = memoryview(held.request)
+            while view:
+                view = view[os.write(memfd, view):]
+            socket.send_fds(private, [b"M"], [*held.fds, memfd])
+        finally:
+            os.close(memfd)
+
+    def _fail(self, held: Held, number: int, what: str) -> None:
+        self._close_fds(held)
+        held.state = HeldState.OVER
+        held.post(StartFailed(number, what, Monotonic(self._loop.time())))
+
+    def _withdraw(self, held: Held) -> None:
+        self._queue.remove(held)
+        self._close_fds(held)
+        held.state = HeldState.OVER
+
+    # ---------------------------------------------------------------- pool
+
+    def prefill(self, due: int) -> None:
+        """Have a supervisor ready for each of `due` runs that are about to start, within the ceiling."""
+        wanted = min(max(due, POOL_MINIMUM), POOL_PREFILL_CEILING)
+        missing = wanted - len(self._idle) - self._expected
+        if missing > 0:
+            self._fork(missing)
+
+    def _fork(self, count: int) -> None:
+        if self._closing:
+            return
+        if self._zygote is None:
+            self._zygote = Zygote(self._report_write, self._cgroup, self._next_number, self._heard)
+        self._expected += count
+        self._next_number += count
+        self._last_busy = self._loop.time()
+        self._zygote.fork(count)
+        if self._trim is None:
+            self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
+
+    def _want_growth(self) -> None:
+        if len(self._all) + self._expected < POOL_MINIMUM:
+            self._fork(POOL_MINIMUM - len(self._all) - self._expected)
+        if self._growth is None:
+            self._growth = self._loop.call_later(GROW_PATIENCE, self._grow)
+
+    def _grow(self) -> None:
+        self._growth = None
+        if not self._queue or self._closing:
+            return
+        if self._expected == 0 and self._loop.time() - self._last_completion >= GROW_PATIENCE:
+            self._fork(min(GROW_STEP, len(self._queue)))
+        self._growth = self._loop.call_later(GROW_PATIENCE / 2, self._grow)
+
+    def _trim_pool(self) -> None:
+        self._trim = None
+        if self._closing:
+            return
+        if self._loop.time() - self._last_busy > QUIET_BEFORE_TRIM and len(self._all) > POOL_MINIMUM and self._idle:
+            self._drop(self._idle.pop(0))
+        while len(self._idle) > POOL_IDLE_CEILING and self._loop.time() - self._last_busy > TRIM_EVERY:
+            self._drop(self._idle.pop(0))
+        self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
+
+    def _drop(self, supervisor: _Supervisor) -> None:
+        """An idle supervisor ends when its private socket does."""
+        supervisor.retired = True
+        self._close_private(supervisor)
+
+    def _close_private(self, supervisor: _Supervisor) -> None:
+        if supervisor.private.fileno() >= 0:
+            self._loop.remove_reader(supervisor.private.fileno())
+            supervisor.private.close()
+
+    def _release(self, supervisor: _Supervisor) -> None:
+        if self._zygote is not None:
+            self._zygote.released(supervisor.number)
+
+    def _heard(self, event: Born | Dead | None) -> None:
+        match event:
+            case Born():
+                self._expected = max(0, self._expected - 1)
+                self._failed_forks = 0
+                supervisor = _Supervisor(event)
+                self._all[event.number] = supervisor
+                self._loop.add_reader(event.private.fileno(), self._private_readable, supervisor)
+                self._next(supervisor)
+            case Dead():
+                self._buried(event)
+            case None:
+                self._zygote_gone()
+
+    def _buried(self, dead: Dead) -> None:
+        supervisor = self._all.pop(dead.number, None)
+        if supervisor is None:
+            if dead.status < 0:
+                self._fork_failed(-dead.status)
+            return
+        self._close_private(supervisor)
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
+        held, supervisor.held = supervisor.held, None
+        if held is not None:
+            at = Monotonic(self._loop.time())
+            self._close_fds(held)
+            held.state = HeldState.OVER
+            held.post(SupervisorLost(at))
+            held.post(Swept(at))
+
+    def _fork_failed(self, number: int) -> None:
+        """The system refuses processes: fail the runs that wait rather than keep them for ever; the next start tries again."""
+        self._expected = 0
+        self._failed_forks += 1
+        logger.error("cannot fork a supervisor: %s", os.strerror(number))
+        if not self._idle and self._queue and self._failed_forks >= 3:
+            self._failed_forks = 0
+            while self._queue:
+                self._fail(self._queue.popleft(), number, "cannot fork a supervisor")
+
+    def _zygote_gone(self) -> None:
+        """Its supervisors live on and keep their runs; idle ones are dropped and a new zygote makes new ones."""
+        if self._closing:
+            return
+        logger.error("the zygote has died; its supervisors keep their runs, a new zygote takes over")
+        if self._zygote is not None:
+            self._zygote.reap()
+        self._zygote = None
+        self._expected = 0
+        for supervisor in self._idle:
+            self._drop(supervisor)
+            self._all.pop(supervisor.number, None)
+        self._idle.clear()
+        for supervisor in self._all.values():
+            supervisor.retired = True
+        if self._queue:
+            self._failed_forks += 1
+            delay = min(0.05 * 2**self._failed_forks, 5.0)
+            self._loop.call_later(delay, lambda: self._fork(min(GROW_STEP, len(self._queue))) if self._queue else None)
+
+    def _private_readable(self, supervisor: _Supervisor) -> None:
+        """Nothing is ever sent to us there: readable means that the supervisor is gone."""
+        self._close_private(supervisor)
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
+        supervisor.retired = True
+        held = supervisor.held
+        if held is not None and held.state is not HeldState.OVER:
+            held.post(SupervisorLost(Monotonic(self._loop.time())))
+        if self._zygote is None or supervisor.number not in self._all:
+            try:  # an orphan of a dead zygote: we are its reaper
+                os.waitpid(supervisor.pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+
+    # ---------------------------------------------------------------- reports
+
+    def _read_reports(self) -> None:
+        try:
+            data = os.read(self._report_read, READ_SIZE)
+        except BlockingIOError:
+            return
+        for report in wire.REPORT.iter_unpack(data):
+            supervisor = self._all.get(report[0])
+            if supervisor is None:
+                continue
+            held = supervisor.held
+            if report[2] == wire.RETIRED:
+                self._supervisor_retired(supervisor)
+            elif held is not None and held.run == report[1]:
+                self._report(supervisor, held, report)
+
+    def _report(self, supervisor: _Supervisor, held: Held, report: tuple[int, ...]) -> None:
+        _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
+        at = Monotonic(nanoseconds / 1e9)
+        witness = bool(flags & wire.CGROUP_EMPTY) if supervisor.in_cgroup else None
+        match kind:
+            case wire.STARTED:
+                self._close_fds(held)
+                held.state = HeldState.LIVE
+                contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
+                held.post(Started(value, at, contained))
+            case wire.FAILED:
+                self._close_fds(held)
+                self._over(supervisor, held)
+                held.post(StartFailed(value, STAGES.get(aux, "cannot start"), at))
+            case wire.EXITED:
+                usage = Usage(cpu_user_seconds=user / 1e6, cpu_system_seconds=system / 1e6, max_rss_bytes=rss * 1024)
+                empty = bool(flags & wire.ALSO_EMPTY)
+                if empty:
+                    self._over(supervisor, held)
+                held.post(Exited(value, at, usage))
+                if empty:
+                    held.post(Emptied(at, witness))
+            case wire.EMPTY:
+                self._over(supervisor, held)
+                held.post(Emptied(at, witness))
+            case wire.SIGNALLED:
+                held.post(Signalled(at, value, aux))
+            case wire.REFUSED:
+                held.post(KillRefused(at, value, aux))
+
+    def _over(self, supervisor: _Supervisor, held: Held) -> None:
+        held.state = HeldState.OVER
+        supervisor.held = None
+        self._last_completion = self._last_busy = self._loop.time()
+        self._next(supervisor)
+
+    def _next(self, supervisor: _Supervisor) -> None:
+        if supervisor.retired:
+            self._drop(supervisor)
+        elif self._queue:
+            self._assign(supervisor, self._queue.popleft())
+        else:
+            self._idle.append(supervisor)
+
+    def _supervisor_retired(self, supervisor: _Supervisor) -> None:
+        supervisor.retired = True
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
+        held, supervisor.held = supervisor.held, None
+        if held is not None:
+            # Sent while the supervisor was deciding to retire, and not taken: another one gets it.
+            held.supervisor = None
+            held.state = HeldState.QUEUED
+            self._queue.appendleft(held)
+            self._want_growth()
+
+    # ---------------------------------------------------------------- ending
+
+    async def close(self) -> None:
+        """End all supervisors (those that still hold a run end it) and the zygote."""
+        self._closing = True
+        for timer in (self._growth, self._trim):
+            if timer is not None:
+                timer.cancel()
+        for held in list(self._queue):
+            self._withdraw(held)
+        for supervisor in self._all.values():
+            self._close_private(supervisor)
+        if self._zygote is not None:
+            self._zygote.close()
+            if not await self._zygote.wait(10.0):
+                logger.error("the zygote has not ended within 10 seconds; processes of runs may be left")
+        self._loop.remove_reader(self._report_read)
+        os.close(self._report_read)
+        os.close(self._report_write)

@@ -1,0 +1,115 @@
+"""The daemon's end of the zygote: start it, ask it for supervisors, hear of births and deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sexton.execution.birth import wire
+
+logger = logging.getLogger("sexton.containment")
+
+BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from sexton.execution.birth.zygote import main; main()"
+)
+PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Born:
+    number: int
+    pid: int
+    in_cgroup: bool
+    private: socket.socket
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The supervisor has ended and nothing of what it held is left. A negative status is the errno of a failed fork."""
+
+    number: int
+    status: int
+
+
+class Zygote:
+    """One zygote process. `heard` gets every Born and Dead, and None once when the zygote itself is gone."""
+
+    def __init__(self, report_fd: int, cgroup: str | None, first: int, heard: Callable[[Born | Dead | None], None]) -> None:
+        self._heard = heard
+        self._loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            argv = [
+                sys.executable, "-I", "-S", "-X", "frozen_modules=on", "-c", BOOT, PACKAGE_ROOT,
+                str(theirs.fileno()), str(report_fd), cgroup or "", str(first),
+            ]
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), report_fd), start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._socket = ours
+        self._loop.add_reader(ours.fileno(), self._hear)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fork(self, count: int) -> None:
+        self._command(b"F", count)
+
+    def released(self, number: int) -> None:
+        """The supervisor stays for what its ended run left behind; the zygote need not wait for it at the end."""
+        self._command(b"L", number)
+
+    def _command(self, command: bytes, number: int) -> None:
+        try:
+            self._socket.send(wire.COMMAND.pack(command, number))
+        except OSError as failure:
+            logger.debug("the zygote does not answer: %s", failure)
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._socket, 64, 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, fds = b"", []
+            if not data:
+                self.close()
+                self._heard(None)
+                return
+            kind, number, pid, value = wire.EVENT.unpack(data)
+            if kind == b"B" and fds:
+                # recv_fds drops MSG_CMSG_CLOEXEC; without this a job could inherit the socket and forge its own death.
+                os.set_inheritable(fds[0], False)
+                private = socket.socket(fileno=fds[0])
+                private.setblocking(False)
+                self._heard(Born(number, pid, value == wire.BORN_IN_CGROUP, private))
+            elif kind == b"D":
+                self._heard(Dead(number, value))
+
+    def close(self) -> None:
+        """Let go of the zygote; it ends when its last supervisor has."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    async def wait(self, seconds: float) -> bool:
+        """True when the process has ended within the bound."""
+        try:
+            await self._loop.run_in_executor(None, lambda: self._process.wait(seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def reap(self) -> None:
+        self._process.poll()
