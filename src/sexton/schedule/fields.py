@@ -127,7 +127,7 @@ def read_day(text: str, seed: str) -> DayField:
         elif found := _FROM_END.fullmatch(plain):
             from_end |= 1 << _bounded(part, found[1], item, Domain(1, 30), "days before the last")
         elif found := _NEAREST.fullmatch(plain):
-            nearest |= 1 << _number(part, found[1])
+            nearest |= 1 << _number(part, found[1], item)
         else:
             mask |= _numbers(part, plain)
     return DayField(
@@ -151,9 +151,9 @@ def read_weekday(text: str, seed: str) -> WeekdayField:
         resolved.append(plain)
         if found := _NTH.fullmatch(plain):
             which = _bounded(part, found[2], item, Domain(1, 5), "count in")
-            nth[which - 1] |= _sunday_is_zero(1 << _number(part, found[1]))
+            nth[which - 1] |= _sunday_is_zero(1 << _number(part, found[1], item))
         elif plain.startswith("L") and len(plain) > 1 and "/" not in plain and "*" not in plain:
-            last |= _numbers(part, plain[1:])
+            last |= _last_weekdays(plain)
         else:
             mask |= _numbers(part, plain)
     return WeekdayField(
@@ -193,7 +193,7 @@ def _settle_hash(part: Part, item: str, seed: str) -> str:
     if found[1] is not None:
         if "-" not in found[1]:
             refuse(part, item, f"{part.value} value {item} needs a range in its brackets", "H(a-b)")
-        within = _range(part, found[1])
+        within = _range(part, found[1], item)
     digest = blake2b(f"{part.value}\0{seed}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     number = int.from_bytes(digest, "big")
     width = within.high - within.low + 1
@@ -214,9 +214,9 @@ def _numbers(part: Part, item: str) -> int:
     if base == "*":
         low, high = domain
     elif "-" in base:
-        low, high = _range(part, base)
+        low, high = _range(part, base, item)
     else:
-        low = high = _number(part, base)
+        low = high = _number(part, base, item)
         if slash:
             # Both 0 and 7 are Sunday, so the end of the week is the Sunday after it.
             high = 7 if part is Part.WEEKDAY else domain.high
@@ -227,20 +227,29 @@ def _numbers(part: Part, item: str) -> int:
     return _sunday_is_zero(mask) if part is Part.WEEKDAY else mask
 
 
+def _last_weekdays(item: str) -> int:
+    low, high = (
+        _range(Part.WEEKDAY, item[1:], item)
+        if "-" in item
+        else (_number(Part.WEEKDAY, item[1:], item),) * 2
+    )
+    return _sunday_is_zero((2 << high) - (1 << low))
+
+
 def _sunday_is_zero(mask: int) -> int:
     return (mask | mask >> 7) & 0x7F
 
 
-def _range(part: Part, text: str) -> Domain:
+def _range(part: Part, text: str, item: str) -> Domain:
     start, _, end = text.partition("-")
     if not start or not end:
-        refuse(part, text, f"{part.value} value {text} is not a range", "a-b")
-    low, high = _number(part, start), _number(part, end)
+        refuse(part, item, f"{part.value} value {text} is not a range", "write a-b")
+    low, high = _number(part, start, item), _number(part, end, item)
     if part is Part.WEEKDAY and high == 0 < low:
         high = 7
     if low > high:
         hint = f"write {start}-{_highest(part)},{_lowest(part)}-{end}" if part is not Part.YEAR else None
-        refuse(part, text, f"{part.value} range {text} runs backwards", hint)
+        refuse(part, item, f"{part.value} range {text} runs backwards", hint)
     return Domain(low, high)
 
 
@@ -252,19 +261,20 @@ def _lowest(part: Part) -> str:
     return "1" if part is Part.WEEKDAY else str(DOMAINS[part].low)
 
 
-def _number(part: Part, token: str) -> int:
-    """One value, as a number or as a name."""
+def _number(part: Part, token: str, item: str) -> int:
+    """One value, as a number or as a name. `item` is what it stood in."""
+    within = "" if token == item else f" (in {item})"
     if token.isdigit():  # the caller let only ASCII through
         domain = DOMAINS[part]
         high = 7 if part is Part.WEEKDAY else domain.high
         if len(token) > 9 or not domain.low <= int(token) <= high:
-            message = f"{part.value} value {token} out of range {domain.low}-{high}"
-            refuse(part, token, message, _year_hint(part))
+            message = f"{part.value} value {token} out of range {domain.low}-{high}{within}"
+            refuse(part, item, message, _year_hint(part))
         return int(token)
     names = NAMES.get(part, {})
     if token in names:
         return names[token]
-    refuse(part, token, f"{part.value} value {token or 'nothing'} is not known", _hint(part, token))
+    refuse(part, item, f"{part.value} value {token or 'nothing'} is not known{within}", _hint(part, token))
 
 
 def _bounded(part: Part, token: str, item: str, allowed: Domain, what: str) -> int:

@@ -2,9 +2,9 @@
 
 Two rules for a change of the clocks, chosen by `CronExpression.wildcard`:
 
-- an interval schedule fires whenever the wall clock matches, so a repeated hour is run twice, a missing one not;
-- a schedule of fixed times fires once for each time of day. A time that is left out fires at the first instant
-  after the gap (once, however many times were in it); a time that comes twice fires the first time only.
+- an interval schedule fires whenever the wall clock matches: in a repeated hour twice, in a missing one not;
+- a schedule of fixed times fires once for each time of day. A time that is left out fires at the first
+  instant after the gap (once, however many times were in it); a time that comes twice, the first time only.
 """
 
 from __future__ import annotations
