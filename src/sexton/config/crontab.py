@@ -1,0 +1,164 @@
+"""Classic crontab files -> JobSpecs.
+
+A job is called after its file and line (`nightly.crontab:12`). Time is UTC unless CRON_TZ or TZ says
+otherwise. A table has a user column only if it begins with the comment `# sexton: system` or lies where cron
+keeps such tables (`/etc/crontab`, `/etc/cron.d`): guessing would run a command as somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from sexton.config.files import is_system_table
+from sexton.config.reading import Claims, Reading, shown
+from sexton.config.surroundings import absolute, zone_trouble
+from sexton.config.values import CONTROL, name_trouble
+from sexton.model.job import JobSpec, Place
+from sexton.model.settings import Severity
+
+_ASSIGNMENT = re.compile(
+    r"""[ \t]*("[^"]*"|'[^']*'|[A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*)""", re.DOTALL | re.ASCII
+)
+_SYSTEM = re.compile(r"#\s*sexton:\s*system\s*", re.IGNORECASE)
+_PERCENT = re.compile(r"\\%|%")
+_NOT_PASSED_ON = frozenset({"MAILTO", "MAILFROM", "CRON_TZ"})
+_FIELDS = "minute, hour, day of month, month, day of week"
+
+
+def crontab_jobs(reading: Reading, text: str, claims: Claims) -> list[JobSpec]:
+    """Read a table; its last line counts with or without a line end. Problems are findings."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    system = is_system_table(reading.path) or _SYSTEM.fullmatch(lines[0].strip()) is not None
+    table = _Table(reading, claims, system=system)
+    for number, line in enumerate(lines, 1):
+        table.line(number, line)
+    return table.jobs
+
+
+class _Table:
+    """One crontab and the variables that hold from the current line on."""
+
+    def __init__(self, reading: Reading, claims: Claims, *, system: bool) -> None:
+        self.jobs: list[JobSpec] = []
+        self._reading = reading
+        self._claims = claims
+        self._system = system
+        self._variables: dict[str, str] = {}
+        self._timezone: str | None = None
+        self._home: str | None = None
+
+    def line(self, number: int, line: str) -> None:
+        control = CONTROL.search(line.replace("\t", " "))
+        if control is not None:
+            code = ord(control.group())
+            self._error(number, control.start() + 1, f"control character U+{code:04X} in the line")
+            return
+        content = line.strip()
+        if not content or content.startswith("#"):
+            return
+        column = line.index(content) + 1
+        assignment = _ASSIGNMENT.fullmatch(content)
+        if assignment is not None:
+            self._assign(Place(self._reading.path, number, column), *assignment.groups())
+        else:
+            self._job(number, column, content)
+
+    def _error(self, number: int, column: int, message: str, hint: str | None = None) -> None:
+        self._reading.report(Severity.ERROR, Place(self._reading.path, number, column), message, hint)
+
+    def _assign(self, place: Place, name: str, value: str) -> None:
+        name, value = _unquoted(name.strip()), _unquoted(value.strip())
+        if not name or "=" in name:
+            self._error(place.line, place.column, f"{shown(name)} cannot be the name of a variable")
+            return
+        if name == "MAILTO" and value:
+            message = "MAILTO is ignored: Sexton keeps the output with the run and sends no mail"
+            self._reading.report(Severity.WARNING, place, message)
+        if name == "CRON_TZ" or (name == "TZ" and "CRON_TZ" not in self._variables):
+            self._zone(place, name, value.removeprefix(":"))
+        if name == "HOME":
+            self._home = absolute(value, self._reading)
+        if name == "SHELL" and not value:
+            self._error(place.line, place.column, "SHELL is empty")
+            return
+        self._variables[name] = value
+
+    def _zone(self, place: Place, name: str, value: str) -> None:
+        trouble = zone_trouble(value, self._reading.zones) if value else None
+        if trouble is not None:
+            self._error(place.line, place.column, f"{name}: {trouble[0]}", trouble[1])
+            return
+        self._timezone = value or None
+
+    def _job(self, number: int, column: int, content: str) -> None:
+        width = 1 if content.startswith("@") else 5
+        before = width + (1 if self._system else 0)
+        parts = content.split(None, before)
+        if len(parts) <= before:
+            what = "one nickname" if width == 1 else f"five time fields ({_FIELDS})"
+            user = ", a user" if self._system else ""
+            message = f"expected {what}{user} and a command, found {len(parts)} word(s)"
+            self._error(number, column, message)
+            return
+        place = Place(self._reading.path, number, column)
+        command, stdin = self._percent(place, parts[-1])
+        if not command:
+            self._error(number, column, "the command is empty")
+            return
+        if not self._system and command.split()[0] == "root":
+            message = "the command would start with `root`: is this a table with a user column?"
+            hint = "begin the file with the comment `# sexton: system`"
+            self._reading.report(Severity.WARNING, place, message, hint)
+        schedule = " ".join(parts[:width])
+        user_column = parts[width] if self._system else None
+        self._add(self._spec(place, schedule, user_column, command, stdin))
+
+    def _spec(
+        self, place: Place, schedule: str, user: str | None, command: str, stdin: str | None
+    ) -> JobSpec:
+        return JobSpec(
+            name=f"{os.path.basename(place.file)}:{place.line}",
+            command=command,
+            schedule="@daily" if schedule.lower() == "@midnight" else schedule,
+            place=place,
+            stdin=stdin,
+            user=user,
+            timezone=self._timezone,
+            shell=self._variables.get("SHELL", "/bin/sh"),
+            working_directory=self._home,
+            environment=tuple((k, v) for k, v in self._variables.items() if k not in _NOT_PASSED_ON),
+        )
+
+    def _add(self, spec: JobSpec) -> None:
+        trouble = name_trouble(spec.name)
+        if trouble is not None:
+            message = f"the name made from file and line {trouble}: {shown(spec.name)}"
+            self._error(spec.place.line, spec.place.column, message, "rename the file")
+        elif self._claims.claim(self._reading, spec.name, spec.place):
+            for severity, message, hint in self._reading.check_schedule(spec):
+                self._reading.report(severity, spec.place, message, hint)
+            self.jobs.append(spec)
+
+    def _percent(self, place: Place, rest: str) -> tuple[str, str | None]:
+        command, stdin = split_percent(rest)
+        if stdin is not None:
+            message = f"an unescaped % ends the command: what follows is its standard input, {shown(stdin)}"
+            self._reading.report(Severity.WARNING, place, message, r"write \% for a percent sign")
+        return command.strip(), stdin
+
+
+def split_percent(rest: str) -> tuple[str, str | None]:
+    r"""Divide a crontab command at its first bare `%`: the rest is standard input, further ones end a line.
+
+    `\%` is a percent sign in both parts. No bare `%`: standard input is None.
+    """
+    first = next((found for found in _PERCENT.finditer(rest) if found.group() == "%"), None)
+    if first is None:
+        return rest.replace(r"\%", "%"), None
+    stdin = _PERCENT.sub(lambda found: "\n" if found.group() == "%" else "%", rest[first.end() :])
+    return rest[: first.start()].replace(r"\%", "%"), stdin + "\n"
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'" else text

@@ -1,0 +1,265 @@
+"""Which options exist, where they belong and what they accept: tables, no code that reads anything.
+
+Defaults are not repeated here: they are those of `model.job.JobSpec` and `model.settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, DayRule, Priority
+from sexton.model.settings import OnStoreUnavailable, Topology
+
+LONGEST_SECONDS = 1e9
+"""About 31 years: beyond it, dates overflow long before anything useful happens."""
+LARGEST_COUNT = 2**53
+MAX_NAME_CHARACTERS = 255
+
+
+class Kind(Enum):
+    """How the value of an option is read."""
+
+    TEXT = "text"
+    BOOLEAN = "true or false"
+    INTEGER = "whole number"
+    NUMBER = "number"
+    CHOICE = "one of a few words"
+    NAME = "job name"
+    COMMAND = "text or list of text"
+    SCHEDULE = "cron expression or map of fields"
+    TIMEZONE = "IANA time zone"
+    ENVIRONMENT = "list of key and value"
+    ENV_FILE = "path of a file"
+    DIRECTORY = "path of a folder"
+    ACCOUNT = "name or number"
+    PREFIX = "text with placeholders"
+    FAILS_WHEN = "map of true or false"
+    LISTEN = "list of addresses"
+    TEXT_LIST = "list of text"
+    VARIABLE_VALUE = "any text"
+    HEADERS = "map of text"
+    MODE = "octal number"
+    IDENTIFIER = "name usable as a folder"
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One option: its name in the file, the field of the model it fills and what it accepts."""
+
+    name: str
+    field: str
+    kind: Kind
+    nullable: bool = False
+    interpolate: bool = True
+    minimum: float | None = None
+    above: float | None = None
+    """An exclusive lower bound."""
+    maximum: float = LARGEST_COUNT
+    choices: type[Enum] | None = None
+    unit: str = ""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of map in the file, and what may stand in it."""
+
+    here: str
+    """How messages say that a key stands in it."""
+    where: str
+    """How messages say that a key belongs into it."""
+    options: Mapping[str, Option]
+    ignored: frozenset[str] = frozenset()
+    """Options of the reference daemon that are accepted but not acted on."""
+    refused: Mapping[str, str] = {}
+    """Options that must not be ignored, each with the reason."""
+    elsewhere: Mapping[str, str] = {}
+    """Keys that people put here by mistake, each with what to do instead."""
+
+    def keys(self) -> list[str]:
+        return [*self.options, *self.ignored]
+
+
+def _table(*options: Option) -> dict[str, Option]:
+    return {option.name: option for option in options}
+
+
+def _seconds(name: str, field: str, **more: object) -> Option:
+    return msgspec.structs.replace(
+        Option(name=name, field=field, kind=Kind.NUMBER, maximum=LONGEST_SECONDS, unit=" of seconds"), **more
+    )
+
+
+FAILS_WHEN = Section(
+    here="in `failsWhen`",
+    where="in `failsWhen`",
+    options=_table(
+        Option(name="producesStdout", field="produces_stdout", kind=Kind.BOOLEAN),
+        Option(name="producesStderr", field="produces_stderr", kind=Kind.BOOLEAN),
+        Option(name="nonzeroReturn", field="nonzero_return", kind=Kind.BOOLEAN),
+        Option(name="always", field="always", kind=Kind.BOOLEAN),
+    ),
+)
+
+SCHEDULE = Section(
+    here="in a `schedule` map",
+    where="in a `schedule` map",
+    options=_table(
+        Option(name="second", field="second", kind=Kind.TEXT),
+        Option(name="minute", field="minute", kind=Kind.TEXT),
+        Option(name="hour", field="hour", kind=Kind.TEXT),
+        Option(name="dayOfMonth", field="day_of_month", kind=Kind.TEXT),
+        Option(name="month", field="month", kind=Kind.TEXT),
+        Option(name="year", field="year", kind=Kind.TEXT),
+        Option(name="dayOfWeek", field="day_of_week", kind=Kind.TEXT),
+    ),
+)
+
+ENVIRONMENT_ENTRY = Section(
+    here="in an `environment` entry",
+    where="in an entry of `environment`",
+    options=_table(
+        Option(name="key", field="key", kind=Kind.TEXT),
+        Option(name="value", field="value", kind=Kind.VARIABLE_VALUE),
+    ),
+)
+
+_JOB_IDENTITY = _table(
+    Option(name="name", field="name", kind=Kind.NAME),
+    Option(name="command", field="command", kind=Kind.COMMAND, interpolate=False),
+    Option(name="schedule", field="schedule", kind=Kind.SCHEDULE),
+)
+
+_JOB_SHARED = _table(
+    Option(name="shell", field="shell", kind=Kind.TEXT, interpolate=False),
+    Option(name="enabled", field="enabled", kind=Kind.BOOLEAN),
+    Option(name="utc", field="utc", kind=Kind.BOOLEAN),
+    Option(name="timezone", field="timezone", kind=Kind.TIMEZONE, nullable=True),
+    Option(name="dayRule", field="day_rule", kind=Kind.CHOICE, choices=DayRule),
+    Option(name="environment", field="environment", kind=Kind.ENVIRONMENT),
+    Option(name="env_file", field="env_file", kind=Kind.ENV_FILE, nullable=True),
+    Option(name="workingDirectory", field="working_directory", kind=Kind.DIRECTORY, nullable=True),
+    Option(name="user", field="user", kind=Kind.ACCOUNT, nullable=True),
+    Option(name="group", field="group", kind=Kind.ACCOUNT, nullable=True),
+    Option(name="priority", field="priority", kind=Kind.CHOICE, choices=Priority),
+    Option(name="captureStdout", field="capture_stdout", kind=Kind.BOOLEAN),
+    Option(name="captureStderr", field="capture_stderr", kind=Kind.BOOLEAN),
+    Option(name="mirrorOutput", field="mirror_output", kind=Kind.BOOLEAN),
+    Option(name="saveLimit", field="save_limit", kind=Kind.INTEGER, minimum=0, unit=" of lines"),
+    Option(name="maxLineLength", field="max_line_length", kind=Kind.INTEGER, minimum=1, unit=" of bytes"),
+    Option(name="streamPrefix", field="stream_prefix", kind=Kind.PREFIX),
+    Option(
+        name="concurrencyPolicy", field="concurrency_policy", kind=Kind.CHOICE, choices=ConcurrencyPolicy
+    ),
+    Option(name="concurrencyScope", field="concurrency_scope", kind=Kind.CHOICE, choices=ConcurrencyScope),
+    _seconds("executionTimeout", "execution_timeout", nullable=True, above=0.0),
+    _seconds("killTimeout", "kill_timeout", minimum=0.0),
+    Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
+)
+
+JOB_IGNORED = frozenset(
+    {
+        "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "monitorResources", "onFailure", "onLate",
+        "onMissed", "onPermanentFailure", "onSuccess", "onlyIfLastSucceeded", "pool", "poolSlots",
+        "queuePriority", "queueTimeout", "redactArchivedSecrets", "resourceLimits", "retries", "secrets",
+        "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd", "verify",
+    }
+)  # fmt: skip
+
+JOB = Section(
+    here="in a job", where="in a job", options={**_JOB_IDENTITY, **_JOB_SHARED}, ignored=JOB_IGNORED
+)
+
+DEFAULTS = Section(
+    here="in `defaults`",
+    where="in a job or in `defaults`",
+    options=_JOB_SHARED,
+    ignored=JOB_IGNORED,
+    elsewhere={key: f"`{key}` belongs in each job: it has no default" for key in _JOB_IDENTITY},
+)
+
+_NO_PROTECTION = "Sexton has no access control yet and listens on this machine only; remove it to go on"
+
+WEB = Section(
+    here="in `web`",
+    where="in `web`",
+    options=_table(
+        Option(name="listen", field="listen", kind=Kind.LISTEN),
+        Option(name="allowedOrigins", field="allowed_origins", kind=Kind.TEXT_LIST),
+        Option(name="headers", field="headers", kind=Kind.HEADERS),
+        Option(name="socketMode", field="socket_mode", kind=Kind.MODE, nullable=True),
+    ),
+    ignored=frozenset({"ui", "metrics", "badges", "nodeHistory", "bonjour"}),
+    refused={
+        "authToken": _NO_PROTECTION,
+        "authTokens": _NO_PROTECTION,
+        "anonymousScopes": _NO_PROTECTION,
+        "tls": _NO_PROTECTION,
+    },
+)
+
+STATE = Section(
+    here="in `state`",
+    where="in `state`",
+    options=_table(
+        Option(name="path", field="path", kind=Kind.DIRECTORY),
+        Option(name="topology", field="topology", kind=Kind.CHOICE, choices=Topology),
+        Option(name="deploymentId", field="deployment_id", kind=Kind.IDENTIFIER),
+        Option(name="maxRunsPerJob", field="max_runs_per_job", kind=Kind.INTEGER),
+        Option(
+            name="onStoreUnavailable",
+            field="on_store_unavailable",
+            kind=Kind.CHOICE,
+            choices=OnStoreUnavailable,
+        ),
+        _seconds("slotTtlSeconds", "slot_ttl_seconds", minimum=5.0),
+        _seconds("gcGraceSeconds", "gc_grace_seconds"),
+        Option(name="maxOpsPerSecond", field="max_ops_per_second", kind=Kind.NUMBER, minimum=0.0),
+        Option(
+            name="maxOutputBytes", field="max_output_bytes", kind=Kind.INTEGER, minimum=0, unit=" of bytes"
+        ),
+    ),
+    ignored=frozenset({"jobApi"}),
+)
+
+TOP = Section(
+    here="at the top level",
+    where="at the top level of the file",
+    options=_table(
+        _seconds("shutdownTimeout", "shutdown_timeout", minimum=0.0),
+    ),
+    ignored=frozenset({"pools", "dags", "cluster", "mcp", "notify", "push"}),
+    elsewhere={"job": "write `jobs:`, a list with one entry for each job"},
+)
+
+STRUCTURE = ("defaults", "jobs", "include", "web", "state", "logging")
+"""Keys of the top level that hold something other than one value."""
+
+ONCE = ("web", "state", "logging", "shutdownTimeout")
+"""Keys that may stand in at most one file of a configuration."""
+
+SECTIONS = (DEFAULTS, JOB, FAILS_WHEN, SCHEDULE, WEB, STATE, TOP, ENVIRONMENT_ENTRY)
+
+_INSIDE_IGNORED = {
+    "retry": "in `onFailure`",
+    "report": "in `onFailure`, `onPermanentFailure` or `onSuccess`",
+    "maximumRetries": "in `onFailure.retry`",
+    "initialDelay": "in `onFailure.retry`",
+    "maximumDelay": "in `onFailure.retry`",
+    "backoffMultiplier": "in `onFailure.retry`",
+    "maxTimeSinceSuccessSeconds": "in `sla`",
+    "lateAfterSeconds": "in `sla`",
+    "maxRuntimeSeconds": "in `sla`",
+}
+
+
+def belongs(key: str, here: Section) -> str | None:
+    """Decide where a key that is unknown `here` is known: a phrase such as "in `web`", or None."""
+    for section in SECTIONS:
+        if section is not here and (
+            key in section.options or key in section.ignored or key in section.refused
+        ):
+            return section.where
+    if key in STRUCTURE and here is not TOP:
+        return TOP.where
+    return _INSIDE_IGNORED.get(key)

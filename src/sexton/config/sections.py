@@ -1,0 +1,66 @@
+"""The sections of a file other than jobs: `web`, `state`, `logging` and the values of the top level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yaml import MappingNode, Node
+
+from sexton.config.document import described
+from sexton.config.mapping import fields, plain
+from sexton.config.reading import Reading, shown
+from sexton.config.schema import STATE, WEB, Section
+from sexton.model.settings import StateSettings, WebSettings
+
+DAY_SECONDS = 86400.0
+
+
+def web(reading: Reading, node: Node) -> WebSettings | None:
+    """Where the API listens."""
+    values = _section(reading, node, WEB, "`web`", "listen")
+    return None if values is None else WebSettings(**values)
+
+
+def state(reading: Reading, node: Node) -> StateSettings | None:
+    """Where records live."""
+    values = _section(reading, node, STATE, "`state`", "path")
+    if values is None:
+        return None
+    grace = values.get("gc_grace_seconds", DAY_SECONDS)
+    if 0 < grace < DAY_SECONDS:
+        message = f"`gcGraceSeconds` must be at least {DAY_SECONDS:g}, or 0 for no clean-up, got {grace:g}"
+        reading.error(_value_node(node, "gcGraceSeconds"), message)
+    return StateSettings(**values)
+
+
+def _section(
+    reading: Reading, node: Node, section: Section, name: str, required: str
+) -> dict[str, Any] | None:
+    if not isinstance(node, MappingNode):
+        reading.error(node, f"{name}: expected a map with `{required}`, got {described(node)}")
+        return None
+    values, nodes, _ = fields(reading, node, section)
+    if required not in nodes:
+        reading.error(node, f"{name} has no `{required}`")
+    return values if required in values else None
+
+
+def _value_node(node: Node, key: str) -> Node:
+    found: Node = next((value for name, value in node.value if name.value == key), node)
+    return found
+
+
+def logging(reading: Reading, node: Node) -> dict[str, Any] | None:
+    """A map for `logging.config.dictConfig`, passed on as it stands."""
+    if not isinstance(node, MappingNode):
+        reading.error(node, f"`logging`: expected a map for Python's dictConfig, got {described(node)}")
+        return None
+    values: dict[str, Any] = plain(reading, node)
+    if "version" not in values:
+        reading.error(node, "`logging` has no `version`", "write `version: 1`")
+        return None
+    if values["version"] not in (1, "1") or isinstance(values["version"], bool):
+        shown_version = shown(str(values["version"]))
+        reading.error(_value_node(node, "version"), f"`version` of `logging` must be 1, got {shown_version}")
+        return None
+    return {**values, "version": 1}
