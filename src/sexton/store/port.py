@@ -1,11 +1,13 @@
 """What the rest of Sexton asks of a store: one narrow Protocol per need, with the duties of an implementer.
 
-`tests/contract` runs one suite over every implementation; what an implementation lacks it declares in `Capabilities`.
+`tests/contract` runs one suite over every implementation; what an implementation lacks it declares in
+`Capabilities`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -27,11 +29,17 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
     totals: Mapping[Outcome, int] = {}
 
 
+def ended_at(record: RunRecord) -> datetime:
+    """The instant by which a recorded run takes its place in the history. A run that never started has no
+    other instant than that of its intent."""
+    return record.finished_at or record.started_at or record.launch.created_at
+
+
 class Ledger(Protocol):
     """The record of runs: an intent before each spawn, a record at each end.
 
-    Duties. `intend` and `record` return only when what they were given is durable (where `durable` is declared), and
-    writes of one run take effect in the order of the calls. A write that fails raises StoreError and leaves
+    Duties. `intend` and `record` return only when what they were given is durable (where `durable` is declared),
+    and writes of one run take effect in the order of the calls. A write that fails raises StoreError and leaves
     the ledger as it was. No method may block the event loop; a slow disk delays only those who wait for it.
     A run's record replaces its intent: a run is in the ledger once, whatever happens in between.
     """
@@ -48,8 +56,8 @@ class Ledger(Protocol):
         """Make it known that this run is about to be started."""
 
     def note(self, record: RunRecord) -> None:
-        """Keep the latest facts of a live run (pid, start) for whoever must recover it. Never waits; best effort, and
-        ordered with the other writes of the run."""
+        """Keep the latest facts of a live run (pid, start) for whoever must recover it. Never waits; best
+        effort, and ordered with the other writes of the run. A run that is unknown or recorded stays as it is."""
 
     async def record(self, record: RunRecord) -> None:
         """Write the final record of a run (intended before or not)."""
@@ -61,8 +69,8 @@ class Ledger(Protocol):
         """One run, recorded or not."""
 
     async def history(self, job: str, limit: int) -> JobHistory:
-        """The newest `limit` recorded runs of a job by `finished_at` (ties: later recorded), oldest first, and the
-        totals over all recorded runs that are kept."""
+        """The newest `limit` recorded runs of a job by `finished_at` (ties: later recorded), oldest first, and
+        the totals over all recorded runs that are kept."""
 
     async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
         """`history` of every job at once: what a daemon reads when it starts."""
@@ -72,7 +80,8 @@ class Ledger(Protocol):
         """Runs, newest first by id (UUIDv7: time order), older than the run `before` when given."""
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
-        """Forget all but the newest `keep` recorded runs of a job; returns the ids that went. Intents stay."""
+        """Forget all but the newest `keep` recorded runs of a job; returns the ids that went.
+        Intents stay."""
 
 
 class JobState(Protocol):

@@ -1,0 +1,117 @@
+"""The thread that reads: its own connection, so that no question waits for a commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from sexton.model.errors import StoreError
+from sexton.model.run import Outcome, RunRecord
+from sexton.store.port import JobHistory
+from sexton.store.sqlite import statements
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Values = Mapping[str, str | int | None] | tuple[str, ...]
+
+_record = msgspec.json.Decoder(RunRecord)
+_totals = msgspec.json.Decoder(dict[Outcome, int])
+
+
+class Reader:
+    """Answers questions from the ledger. Each question is one statement: it sees one moment of the file."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sexton-store-reader")
+
+    async def unfinished(self) -> list[RunRecord]:
+        return await self._ask(lambda db: _lines(_one(db, statements.UNFINISHED, ())[0]))
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        rows = await self._ask(lambda db: db.execute(statements.GET_RUN, (run_id,)).fetchall())
+        try:
+            return _record.decode(rows[0][0]) if rows else None
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"the record of run {run_id} cannot be read: {error}") from error
+
+    async def history(self, job: str, limit: int) -> JobHistory:
+        return await self._ask(
+            lambda db: _history(*_one(db, statements.HISTORY, {"job": job, "limit": max(limit, 0)}))
+        )
+
+    async def recent(self, per_job: int) -> dict[str, JobHistory]:
+        def ask(db: sqlite3.Connection) -> dict[str, JobHistory]:
+            rows = db.execute(statements.RECENT, {"limit": max(per_job, 0)}).fetchall()
+            return {job: _history(runs, totals) for job, runs, totals in rows}
+
+        return await self._ask(ask)
+
+    async def runs(
+        self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None
+    ) -> list[RunRecord]:
+        sql = statements.runs(job=job is not None, outcome=outcome is not None, before=before is not None)
+        values: Values = {
+            "job": job,
+            "outcome": None if outcome is None else outcome.value,
+            "before": before,
+            "limit": max(limit, 0),
+        }
+        return await self._ask(lambda db: _lines(_one(db, sql, values)[0]))
+
+    async def get_state(self, job: str, key: str) -> str | None:
+        rows = await self._ask(lambda db: db.execute(statements.GET_STATE, (job, key)).fetchall())
+        return str(rows[0][0]) if rows else None
+
+    async def close(self) -> None:
+        """Break off what is being read, and let go of the connection."""
+        self._connection.interrupt()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown(wait=False)
+
+    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, question, self._connection)
+        except (sqlite3.Error, UnicodeError) as error:
+            raise StoreError(f"the ledger could not be read: {error}") from error
+
+
+def _one(
+    db: sqlite3.Connection, sql: str, values: Values
+) -> tuple[str | None, ...]:
+    row: tuple[str | None, ...] = db.execute(sql, values).fetchone()
+    return row
+
+
+def _history(runs: str | None, totals: str | None) -> JobHistory:
+    newest_first = _lines(runs)
+    return JobHistory(runs=tuple(reversed(newest_first)), totals=_totals.decode(totals or "{}"))
+
+
+def _lines(text: str | None) -> list[RunRecord]:
+    if not text:
+        return []
+    try:
+        return _record.decode_lines(text)
+    except msgspec.MsgspecError:
+        return _readable(text)
+
+
+def _readable(text: str) -> list[RunRecord]:
+    """The records that can be read: one that cannot must not hide the others."""
+    records: list[RunRecord] = []
+    for line in text.split("\n"):
+        try:
+            records.append(_record.decode(line))
+        except msgspec.MsgspecError as error:
+            log.error("a record in the ledger cannot be read and was left out (%s): %.200s", error, line)
+    return records

@@ -1,0 +1,145 @@
+"""`SqliteStore`: ledger and job state of one machine in `<path>/<deployment id>/ledger.sqlite3`."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from sexton.model.errors import StoreError
+from sexton.model.run import Launch, Outcome, RunRecord
+from sexton.store.port import Capabilities, JobHistory
+from sexton.store.sqlite.batch import Intend, Note, Prune, PutState, Record
+from sexton.store.sqlite.directory import DirectoryLock, deployment_directory, prepare_directory
+from sexton.store.sqlite.reader import Reader
+from sexton.store.sqlite.schema import open_reader, open_writer
+from sexton.store.sqlite.writer import Tally, Writer, WriterStatistics, take_tally
+
+
+class SqliteStore:
+    """Implements `Ledger` and `JobState`. Writes are grouped: all that is queued while the disk works on one
+    commit goes into the next.
+
+    `path` and `deployment_id` say where; the directory belongs to one open store at a time. Of each job the
+    newest `max_runs_per_job` recorded runs are kept (0 or less: all), and up to a sixteenth more until they are
+    forgotten together; `on_pruned` then hears their ids on the event loop. `close_timeout` (seconds) bounds `close`.
+    """
+
+    capabilities = Capabilities(durable=True)
+
+    def __init__(
+        self,
+        path: str | Path,
+        deployment_id: str = "default",
+        *,
+        max_runs_per_job: int = 1000,
+        on_pruned: Callable[[Sequence[str]], None] | None = None,
+        close_timeout: float = 10.0,
+    ) -> None:
+        self._directory = deployment_directory(path, deployment_id)
+        self._max_runs_per_job = max_runs_per_job
+        self._on_pruned = on_pruned
+        self._close_timeout = close_timeout
+        self._lock: DirectoryLock | None = None
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where this deployment's files are."""
+        return self._directory
+
+    @property
+    def statistics(self) -> WriterStatistics:
+        return WriterStatistics() if self._writer is None else self._writer.statistics
+
+    async def open(self) -> None:
+        if self._lock is not None:
+            raise StoreError("the store is open already")
+        ledger = await asyncio.to_thread(prepare_directory, self._directory)
+        self._lock = DirectoryLock(self._directory)
+        try:
+            writing, tally, reading = await asyncio.to_thread(_connect, ledger)
+        except BaseException:
+            self._release()
+            raise
+        self._reader = Reader(reading)
+        self._writer = Writer(
+            writing, tally, max_runs_per_job=self._max_runs_per_job, on_pruned=self._on_pruned
+        )
+
+    async def close(self) -> None:
+        """Raises StoreError when the queue could not be written within `close_timeout`."""
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        if reader is not None:
+            await reader.close()
+        if writer is not None:
+            # When this fails something is still being written, and the directory stays ours.
+            await writer.stop(within=self._close_timeout)
+        self._release()
+
+    async def intend(self, launch: Launch) -> None:
+        await self._writing().submit(Intend(launch))
+
+    def note(self, record: RunRecord) -> None:
+        self._writing().post(Note(record))
+
+    async def record(self, record: RunRecord) -> None:
+        await self._writing().submit(Record(record))
+
+    async def unfinished(self) -> Sequence[RunRecord]:
+        return await self._reading().unfinished()
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        return await self._reading().get(run_id)
+
+    async def history(self, job: str, limit: int) -> JobHistory:
+        return await self._reading().history(job, limit)
+
+    async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
+        return await self._reading().recent(per_job)
+
+    async def runs(
+        self, *, job: str | None = None, outcome: Outcome | None = None, limit: int, before: str | None = None
+    ) -> Sequence[RunRecord]:
+        return await self._reading().runs(job=job, outcome=outcome, limit=limit, before=before)
+
+    async def prune(self, job: str, keep: int) -> Sequence[str]:
+        return await self._writing().submit(Prune(job, keep)) or ()
+
+    async def get_state(self, job: str, key: str) -> str | None:
+        return await self._reading().get_state(job, key)
+
+    async def put_state(self, job: str, key: str, value: str) -> None:
+        if "\0" in job + key + value:
+            raise StoreError("job state cannot hold a NUL character")
+        await self._writing().submit(PutState(job, key, value))
+
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise StoreError("the store is not open")
+        return self._writer
+
+    def _reading(self) -> Reader:
+        if self._reader is None:
+            raise StoreError("the store is not open")
+        return self._reader
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _connect(ledger: Path) -> tuple[sqlite3.Connection, Tally, sqlite3.Connection]:
+    writing = open_writer(ledger)
+    try:
+        return writing, take_tally(writing), open_reader(ledger)
+    except sqlite3.Error as error:
+        writing.close()
+        raise StoreError(f"{ledger} cannot be read: {error}") from error
+    except StoreError:
+        writing.close()
+        raise

@@ -1,0 +1,272 @@
+"""The one thread that writes: it commits whatever is queued as one transaction, and answers all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+import msgspec
+
+from sexton.model.errors import StoreError
+from sexton.store.sqlite import statements
+from sexton.store.sqlite.batch import Batch, Change, Prune, fold
+
+log = logging.getLogger(__name__)
+
+MOST_CHANGES_PER_COMMIT: Final = 4096
+"""Keeps a commit after a long stall to a few megabytes."""
+
+_NOT_ONE_WRITES_FAULT: Final = frozenset({
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+})  # fmt: skip
+
+LOOK_AFTER_WRITER_EVERY: Final = 0.002
+GIVE_WAY_FOR: Final = 0.0001
+"""Seconds. A thread that wants the GIL starves beside a loop that never idles: each iteration lets go of it for a
+microsecond, too short to be taken, and too soon for the interpreter's own switch to be asked for. Without this, writes
+beside a saturated loop waited for seconds."""
+
+Answer = Sequence[str] | None
+Waiter = asyncio.Future[Answer]
+_Pending = tuple[Change, Waiter | None]
+_Settled = tuple[Waiter | None, "Answer | StoreError"]
+
+
+class WriterStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What the writer has done since it was opened."""
+
+    commits: int = 0
+    changes: int = 0
+    failed_changes: int = 0
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What the writer must know of the ledger before its first commit."""
+
+    next_seq: int
+    kept: dict[str, int]
+    """Recorded runs of each job."""
+
+
+def take_tally(connection: sqlite3.Connection) -> Tally:
+    """Read it from the file, which may take a while when there are very many runs."""
+    return Tally(
+        next_seq=connection.execute(statements.NEWEST_SEQ).fetchone()[0] + 1,
+        kept=dict(connection.execute(statements.RECORDED_PER_JOB)),
+    )
+
+
+class Writer:
+    """Owns the writing connection. `submit`, `post` and `stop` are for the event loop's thread only."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        tally: Tally,
+        *,
+        max_runs_per_job: int,
+        on_pruned: Callable[[Sequence[str]], None] | None,
+    ) -> None:
+        self._connection = connection
+        self._max_runs = max_runs_per_job
+        self._on_pruned = on_pruned
+        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._encode = msgspec.json.Encoder().encode
+        self._next_seq = tally.next_seq
+        # An upper bound: a second record of a run is counted again until the next prune of its job.
+        self._kept = dict(tally.kept)
+        self._commits = self._changes = self._failed = 0
+        self._loop = asyncio.get_running_loop()
+        self._stopped = self._loop.create_future()
+        self._unanswered = 0
+        self._progress = False
+        self._watched = False
+        self._thread = threading.Thread(target=self._work, name="sexton-store-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def statistics(self) -> WriterStatistics:
+        return WriterStatistics(commits=self._commits, changes=self._changes, failed_changes=self._failed)
+
+    def submit(self, change: Change) -> Waiter:
+        """Queue a change; the future is done when it is durable, or holds a StoreError."""
+        waiter: Waiter = self._loop.create_future()
+        self._put(change, waiter)
+        return waiter
+
+    def post(self, change: Change) -> None:
+        """Queue a change that nobody waits for. A failure is logged."""
+        self._put(change, None)
+
+    async def stop(self, *, within: float) -> None:
+        """Write what is queued, close the connection, end the thread. Raises StoreError when that takes longer
+        than `within` seconds; the thread then ends when the disk lets it."""
+        self._queue.put(None)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._stopped), within)
+        except TimeoutError:
+            raise StoreError(f"queued writes were not finished within {within:g} s") from None
+
+    def _put(self, change: Change, waiter: Waiter | None) -> None:
+        self._queue.put((change, waiter))
+        self._unanswered += 1
+        if not self._watched:
+            self._watched = True
+            self._loop.call_later(LOOK_AFTER_WRITER_EVERY, self._look_after_writer)
+
+    def _look_after_writer(self) -> None:
+        """Give way to the writer when it got nothing done since the last look."""
+        if not self._progress and self._unanswered:
+            time.sleep(GIVE_WAY_FOR)
+        self._progress = False
+        self._watched = self._unanswered > 0
+        if self._watched:
+            self._loop.call_later(LOOK_AFTER_WRITER_EVERY, self._look_after_writer)
+
+    def _settle(self, settled: Sequence[_Settled]) -> None:
+        self._unanswered -= len(settled)
+        self._progress = True
+        for waiter, result in settled:
+            if waiter is None or waiter.done():  # Done before its time: the waiting task was cancelled.
+                continue
+            if isinstance(result, StoreError):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
+
+    def _work(self) -> None:
+        more = True
+        while more:
+            pending, more = self._take()
+            if pending:
+                self._answer(*self._write(pending))
+        try:
+            self._connection.close()
+        except sqlite3.Error as error:
+            log.error("the ledger did not close cleanly: %s", error)
+        self._call(_resolve, self._stopped)
+
+    def _take(self) -> tuple[list[_Pending], bool]:
+        """All that is queued (waiting for something to be), and whether there will be more."""
+        taken: list[_Pending] = []
+        try:
+            item = self._queue.get()
+            while item is not None:
+                taken.append(item)
+                # What comes after a prune must not be seen by it.
+                if len(taken) >= MOST_CHANGES_PER_COMMIT or isinstance(item[0], Prune):
+                    return taken, True
+                item = self._queue.get_nowait()
+        except Empty:
+            return taken, True
+        return taken, False
+
+    def _write(self, pending: Sequence[_Pending]) -> tuple[list[_Settled], list[str]]:
+        """Commit the changes together; when one of them is at fault, one by one."""
+        try:
+            asked, retired = self._commit([change for change, _ in pending])
+        except Exception as error:
+            # Nothing may end this thread while somebody waits for it.
+            if len(pending) > 1 and not _concerns_all(error):
+                return self._write_singly(pending)
+            self._failed += len(pending)
+            return [(waiter, _failure(error)) for _, waiter in pending], []
+        self._changes += len(pending)
+        return [(waiter, asked if isinstance(change, Prune) else None) for change, waiter in pending], retired
+
+    def _write_singly(self, pending: Sequence[_Pending]) -> tuple[list[_Settled], list[str]]:
+        settled: list[_Settled] = []
+        retired: list[str] = []
+        for one in pending:
+            answers, ids = self._write([one])
+            settled += answers
+            retired += ids
+        return settled, retired
+
+    def _commit(self, changes: Sequence[Change]) -> tuple[list[str], list[str]]:
+        """One transaction. Returns the ids a prune asked for and those the bound per job retired."""
+        batch = fold(changes, next_seq=self._next_seq)
+        recorded = batch.recorded()
+        overfull = [job for job, added in recorded.items() if self._is_overfull(job, added)]
+        # A single statement is a transaction by itself, and two fewer rounds for the GIL.
+        alone = not (overfull or batch.prunes or (batch.rows and batch.states))
+        try:
+            if not alone:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._write_rows(batch)
+            asked = [i for prune in batch.prunes for i in self._forget(prune.job, prune.keep)]
+            retired = [i for job in overfull for i in self._forget(job, self._max_runs)]
+            if not alone:
+                self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+            raise
+        self._commits += 1
+        self._next_seq += sum(recorded.values())
+        self._count(batch, recorded, overfull)
+        return asked, retired
+
+    def _write_rows(self, batch: Batch) -> None:
+        if batch.rows:
+            self._connection.execute(statements.WRITE_RUNS, (self._encode(batch.rows),))
+        if batch.states:
+            self._connection.execute(statements.WRITE_STATES, (self._encode(batch.states),))
+
+    def _forget(self, job: str, keep: int) -> list[str]:
+        ids: str = self._connection.execute(statements.FIND_FORGOTTEN, (job, max(keep, 0))).fetchone()[0]
+        if ids != "[]":
+            self._connection.execute(statements.FORGET, (ids,))
+        return msgspec.json.decode(ids, type=list[str])
+
+    def _is_overfull(self, job: str, added: int) -> bool:
+        # A margin makes forgetting rare: many rows at once instead of one with each record.
+        margin = self._max_runs // 16
+        return 0 < self._max_runs < self._kept.get(job, 0) + added - margin
+
+    def _count(self, batch: Batch, recorded: dict[str, int], overfull: Sequence[str]) -> None:
+        for job, added in recorded.items():
+            self._kept[job] = self._kept.get(job, 0) + added
+        for job in overfull:
+            self._kept[job] = self._max_runs
+        for prune in batch.prunes:
+            self._kept[prune.job] = min(self._kept.get(prune.job, 0), max(prune.keep, 0))
+
+    def _answer(self, settled: list[_Settled], retired: list[str]) -> None:
+        unheard = [result for waiter, result in settled if waiter is None and isinstance(result, StoreError)]
+        if unheard:
+            log.warning("%d notes on live runs were lost: %s", len(unheard), unheard[0])
+        self._call(self._settle, settled)
+        if retired and self._on_pruned is not None:
+            self._call(self._on_pruned, retired)
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            pass  # The loop is closed: nobody is left to hear of it.
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _failure(error: Exception) -> StoreError:
+    failure = StoreError(f"the ledger could not be written: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _concerns_all(error: Exception) -> bool:
+    """Whether the disk or the file is at fault, so that trying each write alone would only fail as often."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF) in _NOT_ONE_WRITES_FAULT
