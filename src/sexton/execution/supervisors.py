@@ -15,6 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 from sexton.execution.birth import kernel, wire
 from sexton.execution.messages import (
@@ -99,7 +100,8 @@ class Held:
         """The processes of the run that are alive now, as /proc tells."""
         if self.supervisor is None or self.state is HeldState.OVER:
             return ()
-        todo, found = [self.supervisor.pid], []
+        todo = [self.supervisor.pid]
+        found: list[Survivor] = []
         while todo and len(found) < 100:
             for pid in kernel.children_of(todo.pop()):
                 todo.append(pid)
@@ -177,11 +179,13 @@ class Supervisors:
         """Start a run as soon as a supervisor is free; never waits. `fds` are (descriptor, number in the job) and are
         owned and closed by the pool from here on."""
         self._next_run = (self._next_run + 1) & 0xFFFFFFFF
-        user = plan.identity and (plan.identity.uid, plan.identity.gid, list(plan.identity.groups))
-        request = marshal.dumps((
+        who = plan.identity
+        user = None if who is None else (who.uid, who.gid, list(who.groups))
+        message: Any = (
             self._next_run, list(plan.argv), plan.environment, plan.directory, -1, user, plan.nice,
             [target for _, target in fds],
-        ))
+        )
+        request = marshal.dumps(message)
         held = Held(self, self._next_run, request, [fd for fd, _ in fds], post)
         if self._idle:
             self._assign(self._idle.pop(), held)

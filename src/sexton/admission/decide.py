@@ -1,0 +1,65 @@
+"""May it start now? One pure decision for every launch, whatever asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from sexton.model.job import ConcurrencyPolicy, JobSpec
+from sexton.model.run import Trigger
+
+
+class Refusal(Enum):
+    STILL_RUNNING = "still running"
+    DISABLED = "disabled"
+    SHUTTING_DOWN = "shutting down"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Launch at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Stop these runs, then launch when they have ended."""
+
+    victims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Do not launch; nothing else changes."""
+
+    refusal: Refusal
+    message: str
+
+
+Admission = Start | Replace | Refuse
+
+
+def decide(job: JobSpec, trigger: Trigger, running: Sequence[str], *, shutting_down: bool) -> Admission:
+    """Apply the overlap policy. `running` are the ids of the job's instances that have not ended.
+
+    An instance that has ended does not count, even before its run is recorded (binding page, "Concurrency policy").
+    """
+    if shutting_down:
+        return Refuse(Refusal.SHUTTING_DOWN, f"job {job.name!r} is not started: the daemon is shutting down")
+    if not job.enabled:
+        return Refuse(Refusal.DISABLED, f"job {job.name!r} is disabled")
+    if not running:
+        return Start()
+    match job.concurrency_policy:
+        case ConcurrencyPolicy.ALLOW:
+            return Start()
+        case ConcurrencyPolicy.FORBID:
+            return Refuse(
+                Refusal.STILL_RUNNING,
+                f"job {job.name!r} is still running and concurrencyPolicy is Forbid",
+            )
+        case ConcurrencyPolicy.REPLACE:
+            return Replace(tuple(running))
+        case _:
+            assert_never(job.concurrency_policy)

@@ -1,0 +1,299 @@
+"""Reading what a run writes: bounded memory for each run, whatever it writes and however fast.
+
+The pipes are read with add_reader and os.read in large pieces; nothing is done for each line unless somebody follows
+the run. Pieces end at line ends where they can, so that the two streams do not cut into each other's lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from sexton.execution.messages import ExecutionMessage, Stream, StreamClosed
+from sexton.execution.mirror import Mirror
+from sexton.execution.runlog import RunLog
+from sexton.model.job import JobSpec
+from sexton.model.run import OutputFacts, StreamSize
+
+PIPE_BYTES = 1024 * 1024
+FIRST_READ = 64 * 1024
+HOLD_LIMIT = 1024 * 1024
+"""Bytes of an unfinished line that are held back; a longer line is passed on in pieces and cut where lines are shown."""
+KEEP_BYTES = 512 * 1024
+"""Bytes kept in memory of the beginning, and as many of the end, of all output of a run."""
+FOLLOWER_LINES = 8192
+CUT_MARK = " [.... line cut ....]"
+
+
+class Follower:
+    """A live reader of a run's lines. Bounded: a slow one loses lines, which `dropped` counts."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[Stream, str]] = deque()
+        self._wake = asyncio.Event()
+        self.ended = False
+        self.dropped = 0
+
+    def push(self, stream: Stream, line: str) -> None:
+        if len(self._lines) >= FOLLOWER_LINES:
+            self.dropped += 1
+            return
+        self._lines.append((stream, line))
+        self._wake.set()
+
+    def end(self) -> None:
+        self.ended = True
+        self._wake.set()
+
+    async def take(self) -> list[tuple[Stream, str]]:
+        """All lines there are, waiting for the first; empty when the output has ended."""
+        while not self._lines and not self.ended:
+            self._wake.clear()
+            await self._wake.wait()
+        lines = list(self._lines)
+        self._lines.clear()
+        return lines
+
+
+class _Source:
+    """One captured stream: its pipe and its unfinished line."""
+
+    __slots__ = ("bytes", "cutting", "fd", "held", "lines", "name", "paused", "prefix", "read_size", "truncated")
+
+    def __init__(self, name: Stream, fd: int, prefix: bytes) -> None:
+        self.name = name
+        self.fd: int | None = fd
+        self.prefix = prefix
+        self.held = b""
+        self.cutting = False
+        self.paused = False
+        self.truncated = False
+        self.bytes = 0
+        self.lines = 0
+        self.read_size = FIRST_READ
+
+
+class Piece:
+    """Bytes of one stream, whole lines unless `partial`; `rest` is the continuation of a line that was cut already."""
+
+    __slots__ = ("data", "partial", "rest", "stream")
+
+    def __init__(self, stream: Stream, data: bytes, *, partial: bool = False, rest: bool = False) -> None:
+        self.stream, self.data, self.partial, self.rest = stream, data, partial, rest
+
+    def lines(self, limit: int) -> Iterator[str]:
+        data = self.data
+        if self.rest:
+            _, _, data = data.partition(b"\n")
+        if not data:
+            return
+        for line in (data[:-1] if data.endswith(b"\n") else data).split(b"\n"):
+            cut = self.partial or len(line) > limit
+            yield line[:limit].rstrip(b"\r").decode("utf-8", "replace") + (CUT_MARK if cut else "")
+
+
+class Capture:
+    """The captured streams of one run. `post` gets StreamClosed for each of them, once."""
+
+    def __init__(self, job: JobSpec, post: Callable[[ExecutionMessage], None], mirror: Mirror | None, log: RunLog | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._job = job
+        self._post = post
+        self._mirror = mirror if job.mirror_output else None
+        self.log = log
+        self._sources: dict[Stream, _Source] = {}
+        self._head: list[Piece] = []
+        self._head_bytes = 0
+        self._tail: deque[Piece] = deque()
+        self._tail_bytes = 0
+        self.dropped_from_memory = False
+        self._followers: list[Follower] = []
+
+    def open(self) -> list[tuple[int, int]]:
+        """Make the pipes; returns (write end, descriptor number in the job) for each captured stream. Raises OSError."""
+        wanted = [(Stream.STDOUT, 1)] if self._job.capture_stdout else []
+        wanted += [(Stream.STDERR, 2)] if self._job.capture_stderr else []
+        ends: list[tuple[int, int]] = []
+        for stream, number in wanted:
+            try:
+                read, write = os.pipe2(os.O_CLOEXEC)
+            except OSError:
+                for end, _ in ends:
+                    os.close(end)
+                for source in self._sources.values():
+                    self._end(source)
+                raise
+            os.set_blocking(read, False)
+            try:
+                fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            except OSError:
+                pass  # over the user's quota of pipe pages: 64 KiB do as well, slower
+            prefix = self._job.stream_prefix.format(job_name=self._job.name, stream_name=stream.value)
+            source = _Source(stream, read, prefix.encode("utf-8", "replace"))
+            self._sources[stream] = source
+            self._loop.add_reader(read, self._readable, source)
+            ends.append((write, number))
+        return ends
+
+    # ---------------------------------------------------------------- reading
+
+    def _readable(self, source: _Source) -> None:
+        assert source.fd is not None
+        try:
+            data = os.read(source.fd, source.read_size)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end(source)
+            return
+        if len(data) == source.read_size:
+            source.read_size = PIPE_BYTES
+        self._take(source, data)
+        if self.log is not None and self.log.full:
+            self._pause(source)
+
+    def _take(self, source: _Source, data: bytes) -> None:
+        source.bytes += len(data)
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            source.lines += data.count(b"\n")
+            whole = data if cut == len(data) else data[:cut]
+            piece = Piece(source.name, source.held + whole if source.held else whole, rest=source.cutting)
+            source.held, source.cutting = data[cut:], False
+            self._pass_on(source, piece)
+        else:
+            source.held += data
+        if len(source.held) > HOLD_LIMIT:
+            self._pass_on(source, Piece(source.name, source.held, partial=not source.cutting, rest=source.cutting))
+            source.held, source.cutting = b"", True
+
+    def _pass_on(self, source: _Source, piece: Piece) -> None:
+        if self.log is not None:
+            self.log.write(piece.data)
+        if self._mirror is not None:
+            self._mirror.write(source.prefix, piece.data)
+        self._keep(piece)
+        for follower in self._followers:
+            for line in piece.lines(self._job.max_line_length):
+                follower.push(piece.stream, line)
+
+    def _keep(self, piece: Piece) -> None:
+        room = KEEP_BYTES - self._head_bytes
+        if room >= len(piece.data) and not self._tail:
+            self._head.append(piece)
+            self._head_bytes += len(piece.data)
+            return
+        if len(piece.data) > KEEP_BYTES:
+            # Only its end can stay: drop the line that the cut runs through.
+            end = piece.data[-KEEP_BYTES:]
+            start = end.find(b"\n") + 1
+            piece = Piece(piece.stream, end[start:], partial=piece.partial, rest=piece.rest and not start)
+            self.dropped_from_memory = True
+        self._tail.append(piece)
+        self._tail_bytes += len(piece.data)
+        while self._tail_bytes > 2 * KEEP_BYTES:
+            self._tail_bytes -= len(self._tail.popleft().data)
+            self.dropped_from_memory = True
+
+    # ---------------------------------------------------------------- back-pressure
+
+    def _pause(self, source: _Source) -> None:
+        if not source.paused and source.fd is not None:
+            source.paused = True
+            self._loop.remove_reader(source.fd)
+
+    def resume(self) -> None:
+        """The disk has caught up: read on. Safe to call from the writer's thread through call_soon_threadsafe."""
+        for source in self._sources.values():
+            if source.paused and source.fd is not None:
+                source.paused = False
+                self._loop.add_reader(source.fd, self._readable, source)
+
+    # ---------------------------------------------------------------- ending
+
+    def _end(self, source: _Source) -> None:
+        if source.fd is None:
+            return
+        if not source.paused:
+            self._loop.remove_reader(source.fd)
+        os.close(source.fd)
+        source.fd = None
+        if source.held:
+            source.lines += not source.cutting
+            self._pass_on(source, Piece(source.name, source.held, rest=source.cutting))
+            source.held = b""
+        self._post(StreamClosed(source.name))
+        if not self.open_streams:
+            for follower in self._followers:
+                follower.end()
+
+    def close(self, stream: Stream) -> None:
+        """Close our end while somebody still holds the other: takes what is there, then marks the stream truncated."""
+        source = self._sources.get(stream)
+        if source is None or source.fd is None:
+            return
+        source.truncated = True
+        try:
+            while not (self.log is not None and self.log.full):
+                data = os.read(source.fd, PIPE_BYTES)
+                if not data:
+                    source.truncated = False  # nobody held it after all
+                    break
+                self._take(source, data)
+        except OSError:
+            pass  # nothing more is there now
+        self._end(source)
+
+    @property
+    def open_streams(self) -> list[Stream]:
+        return [name for name, source in self._sources.items() if source.fd is not None]
+
+    # ---------------------------------------------------------------- what was written
+
+    def wrote(self, stream: Stream) -> bool:
+        source = self._sources.get(stream)
+        return source is not None and source.bytes > 0
+
+    def facts(self) -> OutputFacts:
+        def size(stream: Stream) -> StreamSize | None:
+            source = self._sources.get(stream)
+            if source is None:
+                return None
+            return StreamSize(bytes=source.bytes, lines=source.lines, truncated=source.truncated)
+
+        wrote = any(source.bytes for source in self._sources.values())
+        log = self.log if wrote else None
+        return OutputFacts(
+            stdout=size(Stream.STDOUT), stderr=size(Stream.STDERR), log=log.name if log else None,
+            log_dropped_bytes=log.dropped if log else 0,
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        """What memory holds of the output, in order."""
+        yield from self._head
+        yield from self._tail
+
+    def lines(self, last: int) -> list[tuple[Stream, str]]:
+        """The last lines that memory holds, oldest first: the job's saveLimit, and at most `last`."""
+        limit = min(last, self._job.save_limit)
+        found: deque[tuple[Stream, str]] = deque(maxlen=limit)
+        for piece in self.pieces():
+            found.extend((piece.stream, line) for line in piece.lines(self._job.max_line_length))
+        return list(found)
+
+    def follow(self) -> Follower:
+        follower = Follower()
+        if self.open_streams:
+            self._followers.append(follower)
+        else:
+            follower.end()
+        return follower
+
+    def unfollow(self, follower: Follower) -> None:
+        if follower in self._followers:
+            self._followers.remove(follower)

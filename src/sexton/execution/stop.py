@@ -1,0 +1,114 @@
+"""How a run is brought down: graceful step, bounded wait for its own process, forced step always, proof.
+
+The order and the bounds are the binding page's ("Cancellation and killTimeout"); that the forced step reaches every process
+of the run, and that the end is proven, is ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from sexton.execution.messages import KillRefused, Signalled
+from sexton.model.clock import Monotonic
+from sexton.model.run import Phase
+
+logger = logging.getLogger("sexton.run")
+
+CONFIRM_SECONDS = 10.0
+"""How long the proof is waited for before the run counts as ended with survivors (the page's rule)."""
+SIGNAL_ANSWER_SECONDS = 5.0
+
+
+class Subject(Protocol):
+    """The run, as far as bringing it down is concerned."""
+
+    @property
+    def force(self) -> bool: ...
+    @property
+    def signalled(self) -> Signalled | None: ...
+    @property
+    def refused(self) -> KillRefused | None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def kill_timeout(self) -> float: ...
+    @property
+    def process_gone(self) -> bool: ...
+    @property
+    def tree_gone(self) -> bool: ...
+
+    def enter(self, phase: Phase) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def now(self) -> Monotonic: ...
+    def until(self, condition: Callable[[], bool], limit: Monotonic | None) -> Awaitable[bool]: ...
+
+
+async def bring_down(run: Subject) -> None:
+    """End the run. Returns when the sequence has finished: the tree is proven gone, or it refuses to go."""
+    run.enter(Phase.STOPPING)
+    await _graceful_step(run)
+    run.enter(Phase.KILLING)
+    await _forced_step(run)
+
+
+async def _graceful_step(run: Subject) -> None:
+    """SIGTERM to the group, then up to killTimeout for the job's own process; at once when that has gone already."""
+    asked = run.now()
+    run.terminate()
+    if run.kill_timeout == 0 or run.force:
+        # No grace: only the answer that the graceful signal is out (or refused) is waited for.
+        await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
+    else:
+        limit = Monotonic(asked + run.kill_timeout)
+        await run.until(lambda: run.process_gone or run.force, limit)
+    _tell_refusal(run)
+    if not run.process_gone:
+        logger.info(
+            "Job %s did not gracefully terminate after %g seconds, killing it...", run.name, run.kill_timeout
+        )
+
+
+def _tell_refusal(run: Subject) -> None:
+    answer = run.signalled
+    if answer is None:
+        return
+    if answer.group_errno not in (0, errno.ESRCH):
+        logger.warning(
+            "Job %s: could not signal the process group of pid %s (%s); falling back to signalling that process alone",
+            run.name, run.pid, os.strerror(answer.group_errno),
+        )
+    if answer.process_errno not in (0, errno.ESRCH):
+        logger.warning(
+            "Job %s: could not signal its process (pid %s): %s", run.name, run.pid, os.strerror(answer.process_errno)
+        )
+
+
+async def _forced_step(run: Subject) -> None:
+    """SIGKILL to everything the run is made of, whatever its own process did; then wait for the proof."""
+    if not run.tree_gone:
+        run.kill()
+    run.enter(Phase.CONFIRMING)
+    limit = Monotonic(run.now() + CONFIRM_SECONDS)
+    settled = await run.until(lambda: run.tree_gone or _will_not_die(run.refused), limit)
+    if run.tree_gone:
+        return
+    if run.refused is not None and not run.process_gone:
+        logger.warning(
+            "Job %s: could not signal its process (pid %s): %s", run.name, run.pid, os.strerror(run.refused.errno)
+        )
+    logger.error(
+        "Job %s: its processes could not be ended%s; the run counts as ended beside them", run.name,
+        f" ({os.strerror(run.refused.errno)})" if run.refused else "" if settled else " in time",
+    )
+
+
+def _will_not_die(refused: KillRefused | None) -> bool:
+    """A refusal is final; a process that has not died yet (ETIMEDOUT) gets the whole bound."""
+    return refused is not None and refused.errno != errno.ETIMEDOUT

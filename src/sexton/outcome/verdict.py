@@ -1,0 +1,75 @@
+"""What a run's end meant: the one function that decides success or failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from sexton.model.job import FailsWhen
+from sexton.model.run import EXIT_TIMED_OUT, Outcome, Stop, StopCause
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that the verdict may look at."""
+
+    exit_code: int | None
+    """-N signal N, -100 the deadline passed, 127 not started; None when it will never be known."""
+    stop: Stop | None = None
+    start_failure: str | None = None
+    lost: str | None = None
+    """Why the end of the own process could not be observed."""
+    wrote_stdout: bool = False
+    """Captured output only: a stream that is not captured says nothing."""
+    wrote_stderr: bool = False
+    execution_timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    outcome: Outcome
+    fail_reason: str | None = None
+
+
+def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
+    """The first cause of a stop decides first; then failsWhen, in the reference's order.
+
+    A timeout and a failed start are failures under every failsWhen (decisions/0004): nothing was completed.
+    """
+    if evidence.stop is not None:
+        match evidence.stop.cause:
+            case StopCause.CANCEL:
+                return Verdict(Outcome.CANCELLED, _said("cancelled", evidence.stop))
+            case StopCause.SHUTDOWN:
+                return Verdict(Outcome.CANCELLED, _said("cancelled by the daemon's shutdown", evidence.stop))
+            case StopCause.REPLACED:
+                return Verdict(Outcome.REPLACED, _said("replaced by a newer instance", evidence.stop))
+            case StopCause.TIMEOUT:
+                pass
+            case _:
+                assert_never(evidence.stop.cause)
+    if evidence.start_failure is not None:
+        return Verdict(Outcome.FAILURE, evidence.start_failure)
+    if evidence.exit_code == EXIT_TIMED_OUT:
+        return Verdict(Outcome.FAILURE, f"exceeded its executionTimeout of {evidence.execution_timeout:g} seconds")
+    if evidence.exit_code is None:
+        return Verdict(Outcome.UNKNOWN, evidence.lost or "the end of the command was not observed")
+    if fails_when.always:
+        return Verdict(Outcome.FAILURE, "configured to mark every run as failed (failsWhen.always)")
+    if fails_when.nonzero_return and evidence.exit_code != 0:
+        return Verdict(Outcome.FAILURE, _exit_reason(evidence.exit_code))
+    if fails_when.produces_stdout and evidence.wrote_stdout:
+        return Verdict(Outcome.FAILURE, "command wrote to stdout (failsWhen.producesStdout)")
+    if fails_when.produces_stderr and evidence.wrote_stderr:
+        return Verdict(Outcome.FAILURE, "command wrote to stderr (failsWhen.producesStderr)")
+    return Verdict(Outcome.SUCCESS)
+
+
+def _said(what: str, stop: Stop) -> str:
+    by = f" by {stop.requested_by}" if stop.requested_by else ""
+    why = f": {stop.reason}" if stop.reason else ""
+    return f"{what}{by}{why}"
+
+
+def _exit_reason(code: int) -> str:
+    return f"command was ended by signal {-code}" if code < 0 else f"command exited with code {code}"

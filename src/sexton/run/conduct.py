@@ -1,0 +1,267 @@
+"""The life of one run, top to bottom. Read this file first.
+
+    wait for those it replaces -> write the intent -> start -> watch (exit, end of output, deadline, stop requests)
+    -> if it must stop: graceful step, bounded wait, forced step, proof -> ended: counts for no policy any more
+    -> wait, bounded, for output that somebody else holds -> verdict -> record
+
+Everything that happens to the run arrives as a message in its mailbox, and only this coroutine takes messages out: the
+run has one writer. Nobody cancels the task; stopping is a message, too. `docs/journey.md` has the picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sexton.execution.capture import Capture
+from sexton.execution.messages import StartFailed, Stream
+from sexton.execution.mirror import Mirror
+from sexton.execution.plan import plan
+from sexton.execution.runlog import OutputFiles
+from sexton.execution.stop import bring_down
+from sexton.execution.supervisors import Supervisors
+from sexton.model.clock import Clock, Monotonic
+from sexton.model.errors import SpawnError, StoreError
+from sexton.model.run import Outcome, Phase, StopCause
+from sexton.outcome.verdict import Evidence, judge
+from sexton.run.drain import drain_held_output
+from sexton.run.live import Run
+from sexton.run.mailbox import StopRequested
+from sexton.run.registry import Registry
+from sexton.run.subject import Subject
+from sexton.store.port import Ledger
+
+logger = logging.getLogger("sexton.run")
+
+LEFTOVER_LOOK_SECONDS = 0.1
+"""How long the last processes of a run that ended by itself may trail its own process before they count as left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facilities:
+    """What a run needs from the rest of the daemon."""
+
+    ledger: Ledger
+    supervisors: Supervisors
+    registry: Registry
+    clock: Clock
+    mirror: Mirror | None
+    output_files: OutputFiles | None
+    on_recorded: Callable[[Run], None]
+    """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
+
+
+async def conduct(run: Run, daemon: Facilities) -> None:
+    """Live through one run. Never raises: a bug becomes an `internal error` record, and the processes are ended."""
+    try:
+        await _wait_for_victims(run)
+        if run.stop is None:
+            await _start(run, daemon)
+        if run.started is not None:
+            await _watch(run)
+            if run.stop is not None:
+                await bring_down(Subject(run, _until))
+        _end(run, daemon)
+        await _look_for_leftovers(run)
+        await drain_held_output(run, _until)
+    except Exception:
+        logger.exception("Job %s: internal error in run %s", run.job.name, run.id)
+        await _abort(run, daemon)
+    await _record(run, daemon)
+
+
+async def _until(run: Run, condition: Callable[[], bool], limit: Monotonic | None = None) -> bool:
+    """Take messages until the condition holds (True) or the monotonic `limit` has passed (False)."""
+    while not condition():
+        message = await run.mailbox.take(limit)
+        if message is None:
+            return False
+        run.learn(message)
+    return True
+
+
+async def _wait_for_victims(run: Run) -> None:
+    """A replacement starts only after the runs that it replaces have ended."""
+    await _until(run, lambda: not run.waits_for or run.stop is not None)
+
+
+async def _start(run: Run, daemon: Facilities) -> None:
+    """Intent first, then the process: no process runs that the ledger does not know of."""
+    logger.info("Starting job %s (run %s)", run.job.name, run.id)
+    run.advance(Phase.STARTING)
+    try:
+        await daemon.ledger.intend(run.launch)
+    except StoreError as failure:
+        logger.error("Job %s: the intent of run %s could not be written (%s); it runs all the same, and a crash would "
+                     "lose it", run.job.name, run.id, failure)
+    try:
+        _submit(run, daemon)
+    except (SpawnError, OSError) as failure:
+        run.fail_reason = f"could not be started: {failure}"
+        run.learn(_not_started(failure, daemon.clock))
+        return
+    held = run.held
+    assert held is not None
+    await _until(run, lambda: run.start_known or run.stop is not None)
+    if not run.start_known and not held.withdraw():
+        await _until(run, lambda: run.start_known)
+    if run.start_failed is not None:
+        failure_text = os.strerror(run.start_failed.errno)
+        run.fail_reason = f"could not be started: {run.start_failed.what}: {failure_text}"
+    elif run.started is None and run.lost:
+        run.fail_reason = "could not be started: its supervisor was lost"
+    elif run.started is not None:
+        run.advance(Phase.RUNNING)
+        daemon.ledger.note(run.record())
+
+
+def _submit(run: Run, daemon: Facilities) -> None:
+    scheduled = run.launch.scheduled_for
+    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node)
+    log = None
+    if daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
+        loop = asyncio.get_running_loop()
+        def read_on() -> None:
+            loop.call_soon_threadsafe(_resume, run)
+
+        log = daemon.output_files.start(run.id, read_on)
+    fds: list[tuple[int, int]] = []
+    if run.job.capture_stdout or run.job.capture_stderr:
+        run.capture = Capture(run.job, run.mailbox.post, daemon.mirror, log)
+        fds = run.capture.open()
+    if what.stdin is not None:
+        fds.append((_memory_file(what.stdin), 0))
+    run.held = daemon.supervisors.submit(what, fds, run.mailbox.post)
+
+
+def _resume(run: Run) -> None:
+    if run.capture is not None:
+        run.capture.resume()
+
+
+def _memory_file(text: bytes) -> int:
+    fd = os.memfd_create("sexton-stdin", os.MFD_CLOEXEC)
+    view = memoryview(text)
+    while view:
+        view = view[os.write(fd, view):]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _not_started(failure: Exception, clock: Clock) -> StartFailed:
+    return StartFailed(getattr(failure, "errno", None) or 0, str(failure), clock.monotonic())
+
+
+async def _watch(run: Run) -> None:
+    """Until the run has ended by itself, somebody wants it stopped, or its deadline passes."""
+    def own_process_ended_first() -> bool:
+        if run.exited is not None and run.phase is Phase.RUNNING and not run.finished_by_itself:
+            run.advance(Phase.DRAINING)
+        return run.finished_by_itself or run.stop is not None
+
+    if not await _until(run, own_process_ended_first, run.deadline):
+        logger.info(
+            "Job %s exceeded its executionTimeout of %g seconds, cancelling it...", run.job.name,
+            run.job.execution_timeout,
+        )
+        run.deadline_passed = True
+        run.learn(StopRequested(StopCause.TIMEOUT, reason=f"executionTimeout of {run.job.execution_timeout:g} seconds"))
+
+
+def _end(run: Run, daemon: Facilities) -> None:
+    """The instant at which the run has ended: from here on it counts for no policy, and replacements may start."""
+    at = daemon.clock.monotonic()
+    if run.stop is None and run.exited is not None and run.capture is None:
+        at = run.exited.at
+    run.ended_mono = at
+    run.ended_at = run.wall(at)
+    run.advance(Phase.ENDED)
+    if run.stop is not None and run.proven_gone:
+        run.stop = replace(run.stop, confirmed_at=run.ended_at)
+    run.ended.set()
+
+
+async def _look_for_leftovers(run: Run) -> None:
+    """A run that ended by itself may have left processes behind: they are kept, and named in the record."""
+    if run.started is None or run.held is None or run.proven_gone or run.emptied is not None:
+        return
+    if run.stop is None:
+        limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
+        if await _until(run, lambda: run.emptied is not None or run.swept, limit):
+            return
+        run.held.release()
+    run.left = run.held.left_behind()
+
+
+async def _abort(run: Run, daemon: Facilities) -> None:
+    """After a bug of ours nothing of the run may stay: end it without ceremony."""
+    run.fail_reason = "internal error (see the daemon's log)"
+    if run.held is not None and not run.held.withdraw():
+        run.held.kill()
+        limit = Monotonic(daemon.clock.monotonic() + 5.0)
+        await _until(run, lambda: run.proven_gone or run.start_failed is not None, limit)
+    for stream in run.capture.open_streams if run.capture else []:
+        assert run.capture is not None
+        run.capture.close(stream)
+    if run.phase is not Phase.ENDED:
+        run.phase = Phase.ENDED
+        run.ended_mono = daemon.clock.monotonic()
+        run.ended_at = daemon.clock.now()
+    run.ended.set()
+
+
+async def _record(run: Run, daemon: Facilities) -> None:
+    """Verdict and record. The run leaves the registry only when the ledger has it."""
+    try:
+        _decide(run)
+        if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
+            await _finish_log(run)
+        run.phase = Phase.RECORDED
+        record = run.record()
+        await daemon.ledger.record(record)
+    except StoreError as failure:
+        logger.error("Job %s: the record of run %s could not be written: %s", run.job.name, run.id, failure)
+    except Exception:
+        logger.exception("Job %s: internal error while recording run %s", run.job.name, run.id)
+    finally:
+        daemon.registry.remove(run)
+        run.recorded.set()
+        daemon.on_recorded(run)
+
+
+def _decide(run: Run) -> None:
+    capture = run.capture
+    lost = "its supervisor was killed, and with it the knowledge of how it ended" if run.lost and run.started else None
+    verdict = judge(
+        Evidence(
+            exit_code=run.exit_code, stop=run.stop, start_failure=run.fail_reason, lost=lost,
+            wrote_stdout=capture is not None and capture.wrote(Stream.STDOUT),
+            wrote_stderr=capture is not None and capture.wrote(Stream.STDERR),
+            execution_timeout=run.job.execution_timeout,
+        ),
+        run.job.fails_when,
+    )
+    run.outcome, run.fail_reason = verdict.outcome, verdict.fail_reason
+    if verdict.outcome is Outcome.REPLACED:
+        logger.info("Job %s was replaced by a newer instance (run %s)", run.job.name, run.id)
+    logger.info(
+        "Job %s exit code %s; outcome: %s; fail_reason: %s (run %s)", run.job.name, run.exit_code,
+        verdict.outcome.value, verdict.fail_reason, run.id,
+    )
+
+
+async def _finish_log(run: Run) -> None:
+    assert run.capture is not None and run.capture.log is not None
+    loop = asyncio.get_running_loop()
+    whole = asyncio.Event()
+    run.capture.log.finish(lambda: _set_from_thread(loop, whole))
+    await whole.wait()
+
+
+def _set_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,75 @@
+"""One door for every launch: schedule, manual start, boot. Decide, register, and let the run live in its own task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any
+
+from sexton.admission.decide import Admission, Refuse, Replace, decide
+from sexton.model.job import JobSpec
+from sexton.model.run import Launch, StopCause, Trigger
+from sexton.run.conduct import Facilities, conduct
+from sexton.run.identity import RunIds
+from sexton.run.live import Run
+from sexton.run.mailbox import StopRequested, VictimEnded
+
+logger = logging.getLogger("sexton.run")
+
+
+class Launcher:
+    """Launches runs. Nothing here waits: decision and registration are one step, so no two launches can race."""
+
+    def __init__(self, facilities: Facilities, node: str, boot_id: str) -> None:
+        self.facilities = facilities
+        self.node = node
+        self.boot_id = boot_id
+        self.shutting_down = False
+        self.refused_count = 0
+        self._ids = RunIds()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def launch(self, job: JobSpec, trigger: Trigger, *, scheduled_for: datetime | None = None,
+               requested_by: str | None = None) -> Run | Refuse:
+        """Start a run of the job now, or say why not. A Replace marks its victims before anything else happens."""
+        running = self.facilities.registry.running(job.name)
+        admission = decide(job, trigger, [run.id for run in running], shutting_down=self.shutting_down)
+        if isinstance(admission, Refuse):
+            self.refused_count += 1
+            return admission
+        if running:
+            logger.log(
+                logging.WARNING if isinstance(admission, Replace) else logging.INFO,
+                "Job %s: still running and concurrencyPolicy is %s", job.name, job.concurrency_policy.value,
+            )
+        return self._begin(job, trigger, admission, scheduled_for, requested_by)
+
+    def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,
+               requested_by: str | None) -> Run:
+        registry, clock = self.facilities.registry, self.facilities.clock
+        launch = Launch(
+            id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
+            requested_by=requested_by, created_at=clock.now(), boot_id=self.boot_id,
+        )
+        victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
+        run = Run(job, launch, clock, victims)
+        registry.add(run)
+        for victim_id in victims:
+            victim = registry.get(victim_id)
+            if victim is not None:
+                victim.mailbox.post(StopRequested(StopCause.REPLACED, reason=f"run {run.id} takes its place"))
+                self._keep(self._tell_when_ended(victim, run))
+        self._keep(conduct(run, self.facilities))
+        return run
+
+    @staticmethod
+    async def _tell_when_ended(victim: Run, successor: Run) -> None:
+        await victim.ended.wait()
+        successor.mailbox.post(VictimEnded(victim.id))
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,249 @@
+"""A run while it lives: what has been learnt of it, and the record that can be made of that at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from sexton.execution.capture import Capture
+from sexton.execution.messages import (
+    Emptied,
+    Exited,
+    KillRefused,
+    Signalled,
+    Started,
+    StartFailed,
+    StreamClosed,
+    SupervisorLost,
+    Swept,
+)
+from sexton.execution.supervisors import Held
+from sexton.model.clock import Clock, Monotonic
+from sexton.model.job import JobSpec
+from sexton.model.run import (
+    EXIT_NOT_STARTED,
+    EXIT_TIMED_OUT,
+    Containment,
+    Exit,
+    Gone,
+    GoneState,
+    Launch,
+    Outcome,
+    Phase,
+    RunRecord,
+    Stop,
+    Survivor,
+    Usage,
+    Witness,
+)
+from sexton.run.lifecycle import COUNTS_AS_RUNNING, step
+from sexton.run.mailbox import Mailbox, Message, StopRequested, VictimEnded
+
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Run:
+    """One writer: the coroutine `conduct`. Everybody else reads, or posts to the mailbox."""
+
+    def __init__(self, job: JobSpec, launch: Launch, clock: Clock, victims: frozenset[str] = frozenset()) -> None:
+        self.job = job
+        self.launch = launch
+        self.clock = clock
+        self.mailbox = Mailbox()
+        self.phase = Phase.CLAIMED
+        self.waits_for = set(victims)
+        self.held: Held | None = None
+        self.capture: Capture | None = None
+        # what execution said
+        self.started: Started | None = None
+        self.start_failed: StartFailed | None = None
+        self.exited: Exited | None = None
+        self.emptied: Emptied | None = None
+        self.signalled: Signalled | None = None
+        self.refused: KillRefused | None = None
+        self.lost = False
+        self.swept = False
+        # what we decided
+        self.stop: Stop | None = None
+        self.force = False
+        self.started_at: datetime | None = None
+        self.deadline: Monotonic | None = None
+        self.deadline_passed = False
+        self.ended_at: datetime | None = None
+        self.ended_mono: Monotonic | None = None
+        self.left: tuple[Survivor, ...] = ()
+        self.outcome: Outcome | None = None
+        self.fail_reason: str | None = None
+        self.ended = asyncio.Event()
+        self.recorded = asyncio.Event()
+
+    @property
+    def id(self) -> str:
+        return self.launch.id
+
+    @property
+    def counts_as_running(self) -> bool:
+        return self.phase in COUNTS_AS_RUNNING
+
+    @property
+    def pid(self) -> int | None:
+        return self.started.pid if self.started else None
+
+    def advance(self, phase: Phase) -> None:
+        self.phase = step(self.phase, phase)
+
+    # ---------------------------------------------------------------- learning
+
+    def learn(self, message: Message) -> None:
+        """Take in one message. Facts are only ever added; the first cause of a stop stays."""
+        match message:
+            case Started():
+                self._learn_start(message)
+            case StartFailed():
+                self.start_failed = message
+            case Exited():
+                self.exited = message
+            case Emptied():
+                self.emptied = message
+            case Signalled():
+                self.signalled = message
+                if self.stop is not None:
+                    self.stop = replace(self.stop, signalled_at=self.wall(message.at))
+            case KillRefused():
+                self.refused = message
+            case SupervisorLost():
+                self.lost = True
+            case Swept():
+                self.swept = True
+            case StreamClosed():
+                pass  # the capture knows; the message wakes the reader
+            case VictimEnded():
+                self.waits_for.discard(message.run_id)
+            case StopRequested():
+                self._learn_stop(message)
+            case _:
+                assert_never(message)
+
+    def _learn_start(self, message: Started) -> None:
+        self.started = message
+        self.started_at = self.wall(message.at)
+        if self.job.execution_timeout is not None:
+            self.deadline = Monotonic(message.at + self.job.execution_timeout)
+
+    def _learn_stop(self, request: StopRequested) -> None:
+        self.force = self.force or request.force
+        if self.stop is None:
+            self.stop = Stop(
+                cause=request.cause, reason=request.reason, requested_by=request.requested_by,
+                requested_at=self.clock.now(),
+            )
+
+    def mark_forced(self) -> None:
+        if self.stop is not None:
+            self.stop = replace(self.stop, forced_at=self.clock.now())
+
+    def wall(self, at: Monotonic) -> datetime:
+        """The wall-clock instant of a monotonic one, as the two clocks stand to each other now."""
+        return self.clock.now() - timedelta(seconds=self.clock.monotonic() - at)
+
+    # ---------------------------------------------------------------- conditions
+
+    @property
+    def start_known(self) -> bool:
+        return self.started is not None or self.start_failed is not None or self.lost
+
+    @property
+    def process_gone(self) -> bool:
+        """The job's own process is gone (or its supervisor is, and then nobody will tell)."""
+        return self.exited is not None or self.swept or self.start_failed is not None
+
+    @property
+    def output_closed(self) -> bool:
+        return self.capture is None or not self.capture.open_streams
+
+    @property
+    def finished_by_itself(self) -> bool:
+        return self.process_gone and self.output_closed
+
+    @property
+    def proven_gone(self) -> bool:
+        if self.swept or self.started is None:
+            return True
+        return self.emptied is not None and self.emptied.cgroup_empty is not False
+
+    # ---------------------------------------------------------------- facts for the record
+
+    @property
+    def exit_code(self) -> int | None:
+        if self.started is None and (self.start_failed is not None or self.lost):
+            return EXIT_NOT_STARTED
+        if self.deadline_passed:
+            return EXIT_TIMED_OUT
+        return None if self.exited is None else os.waitstatus_to_exitcode(self.exited.status)
+
+    @property
+    def exit(self) -> Exit | None:
+        if self.exited is None:
+            return None
+        code = os.waitstatus_to_exitcode(self.exited.status)
+        return Exit(signal=-code) if code < 0 else Exit(code=code)
+
+    @property
+    def usage(self) -> Usage | None:
+        return self.exited.usage if self.exited else None
+
+    @property
+    def containment(self) -> Containment:
+        return self.started.containment if self.started else Containment.NONE
+
+    @property
+    def pid_started_ticks(self) -> int | None:
+        """About when the process started, in clock ticks since boot: with pid and boot id it tells it from a stranger."""
+        if self.started is None:
+            return None
+        slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return int((self.started.at + slept) * CLOCK_TICKS)
+
+    def gone(self) -> Gone | None:
+        """The evidence at this moment; None while the run is not over."""
+        if self.started is None:
+            never = self.start_failed is not None or self.lost or not self.counts_as_running
+            return Gone(state=GoneState.PROVEN, witnesses=(Witness.NEVER_STARTED,)) if never else None
+        if self.swept:
+            return Gone(state=GoneState.PROVEN, witnesses=(Witness.SWEEP,))
+        if self.emptied is not None:
+            match self.emptied.cgroup_empty:
+                case True:
+                    return Gone(state=GoneState.PROVEN, witnesses=(Witness.SUPERVISOR, Witness.CGROUP))
+                case None:
+                    return Gone(state=GoneState.PROVEN, witnesses=(Witness.SUPERVISOR,))
+                case False:
+                    return Gone(state=GoneState.UNKNOWN, witnesses=(Witness.SUPERVISOR,))
+        if self.counts_as_running:
+            return None
+        return Gone(state=GoneState.SURVIVORS if self.left else GoneState.UNKNOWN, survivors=self.left)
+
+    @property
+    def duration(self) -> float | None:
+        if self.started is None or self.ended_mono is None:
+            return None
+        return round(max(0.0, self.ended_mono - self.started.at), 6)
+
+    def record(self) -> RunRecord:
+        """All that is known now. While the run lives, outcome and finished_at are None."""
+        deadline_at = None
+        if self.deadline is not None and self.started_at is not None and self.job.execution_timeout is not None:
+            deadline_at = self.started_at + timedelta(seconds=self.job.execution_timeout)
+        return RunRecord(
+            launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
+            exit_code=None if self.ended_mono is None else self.exit_code, stop=self.stop, gone=self.gone(),
+            containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
+            finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
+            output=self.capture.facts() if self.capture else None, usage=self.usage,
+        )

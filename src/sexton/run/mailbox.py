@@ -1,0 +1,65 @@
+"""The one door through which everything reaches a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from sexton.execution.messages import ExecutionMessage
+from sexton.model.clock import Monotonic
+from sexton.model.run import StopCause
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Somebody wants the run ended. `force` skips what is left of the grace period."""
+
+    cause: StopCause
+    reason: str | None = None
+    requested_by: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VictimEnded:
+    """A run that this one replaces has ended."""
+
+    run_id: str
+
+
+Message = ExecutionMessage | StopRequested | VictimEnded
+
+
+class Mailbox:
+    """Messages in order of arrival, for one reader."""
+
+    __slots__ = ("_loop", "_messages", "_reader")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._messages: deque[Message] = deque()
+        self._reader: asyncio.Future[None] | None = None
+
+    def post(self, message: Message) -> None:
+        self._messages.append(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def take(self, until: Monotonic | None = None) -> Message | None:
+        """The next message, or None when the monotonic instant `until` has come first."""
+        while not self._messages:
+            if until is not None and self._loop.time() >= until:
+                return None
+            self._reader = self._loop.create_future()
+            timer = self._loop.call_at(until, self._wake) if until is not None else None
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+                if timer is not None:
+                    timer.cancel()
+        return self._messages.popleft()

@@ -1,0 +1,90 @@
+"""What a dead daemon left: end it, prove it gone, and record each interrupted run once, with what is known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from sexton.execution import cgroup
+from sexton.model.errors import StoreError
+from sexton.model.run import Gone, GoneState, Outcome, Phase, RunRecord, Survivor, Witness
+from sexton.store.port import Ledger
+
+logger = logging.getLogger("sexton.recovery")
+
+KILL_SECONDS = 5.0
+START_TOLERANCE_TICKS = 200
+"""The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
+
+
+async def recover(ledger: Ledger, now: datetime) -> list[RunRecord]:
+    """Deal with every run that has an intent and no record. Returns the records written.
+
+    The supervisors of a dead daemon end their runs by themselves; this looks whether they have, by cgroup and by
+    (boot id, pid, start time), and ends what is left. Nothing is started and nothing is reported for these runs.
+    """
+    interrupted = await ledger.unfinished()
+    swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
+    if swept:
+        logger.info("removed %d cgroups that an earlier daemon had left", swept)
+    boot = cgroup.boot_id()
+    records = []
+    for run in interrupted:
+        gone = await _bury(run, boot, cgroup_survivors)
+        record = _as_unknown(run, gone)
+        try:
+            await ledger.record(record)
+        except StoreError as failure:
+            logger.error("Job %s: the interrupted run %s could not be recorded: %s", run.launch.job, run.launch.id, failure)
+            continue
+        logger.warning("Job %s: run %s was interrupted: %s", run.launch.job, run.launch.id, record.fail_reason)
+        records.append(record)
+    return records
+
+
+async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int]) -> Gone:
+    """End the run's own process if it is still that process; everything else of the run was its supervisor's to end."""
+    if run.launch.boot_id and run.launch.boot_id != boot:
+        return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+    if run.pid is not None and _is_that_process(run.pid, run.pid_started_ticks):
+        deadline = time.monotonic() + KILL_SECONDS
+        while _is_that_process(run.pid, run.pid_started_ticks) and time.monotonic() < deadline:
+            for end in (os.killpg, os.kill):
+                try:
+                    end(run.pid, signal.SIGKILL)
+                except OSError:
+                    pass  # refused or gone: the loop looks again
+            await asyncio.sleep(0.01)
+        if _is_that_process(run.pid, run.pid_started_ticks):
+            return Gone(state=GoneState.SURVIVORS, survivors=(Survivor(pid=run.pid, reason="outlived the daemon"),))
+    if cgroup_survivors:
+        survivors = tuple(Survivor(pid=pid) for pid in cgroup_survivors)
+        return Gone(state=GoneState.UNKNOWN, survivors=survivors)
+    return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+
+
+def _is_that_process(pid: int, noted_ticks: int | None) -> bool:
+    ticks = cgroup.start_ticks(pid)
+    if ticks is None or noted_ticks is None or abs(ticks - noted_ticks) > START_TOLERANCE_TICKS:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
+def _as_unknown(run: RunRecord, gone: Gone) -> RunRecord:
+    since = run.started_at or run.launch.created_at
+    began = "had started" if run.started_at is not None else "may or may not have started"
+    return replace(
+        run, phase=Phase.RECORDED, outcome=Outcome.UNKNOWN, finished_at=since, gone=gone,
+        fail_reason=f"interrupted: the daemon on {run.launch.node} ended before the run did; the command {began} at "
+                    f"{since.isoformat()} and its end was not seen",
+    )

@@ -1,0 +1,69 @@
+"""The run as `execution/stop.py` sees it: what it may ask and order while it brings the run down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from sexton.execution.messages import KillRefused, Signalled
+from sexton.model.clock import Monotonic
+from sexton.model.run import Phase
+from sexton.run.live import Run
+
+Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
+
+
+class Subject:
+    def __init__(self, run: Run, until: Until) -> None:
+        self._run = run
+        self._until = until
+
+    @property
+    def name(self) -> str:
+        return self._run.job.name
+
+    @property
+    def pid(self) -> int | None:
+        return self._run.pid
+
+    @property
+    def kill_timeout(self) -> float:
+        return self._run.job.kill_timeout
+
+    @property
+    def force(self) -> bool:
+        return self._run.force
+
+    @property
+    def signalled(self) -> Signalled | None:
+        return self._run.signalled
+
+    @property
+    def refused(self) -> KillRefused | None:
+        return self._run.refused
+
+    @property
+    def process_gone(self) -> bool:
+        return self._run.process_gone
+
+    @property
+    def tree_gone(self) -> bool:
+        return self._run.emptied is not None or self._run.swept
+
+    def enter(self, phase: Phase) -> None:
+        self._run.advance(phase)
+        if phase is Phase.KILLING:
+            self._run.mark_forced()
+
+    def terminate(self) -> None:
+        if self._run.held is not None:
+            self._run.held.terminate()
+
+    def kill(self) -> None:
+        if self._run.held is not None:
+            self._run.held.kill()
+
+    def now(self) -> Monotonic:
+        return self._run.clock.monotonic()
+
+    def until(self, condition: Callable[[], bool], limit: Monotonic | None) -> Awaitable[bool]:
+        return self._until(self._run, condition, limit)
