@@ -169,26 +169,21 @@ class Agenda:
         budget = _COUNT_ALL
         ready = self._take_ready(second)
         for job, entry in ready:
-            assert entry.next is not None, "a job without a next instant is not in the heap"
-            first = entry.next
-            if second - first >= LATE_AFTER:
-                start = second if entry.occurrences.expression.sub_minute else second - second % _MINUTE
-                start = max(start, first)
-                if first < start:
-                    missed = self._missed(job, entry.occurrences, first, start, second, budget)
-                    budget -= missed.count
-                    skipped.append(missed)
-            else:
-                start = first
-            fire = self._unlived_after(entry.occurrences, start - 1)
+            fire = entry.next
+            assert fire is not None, "a job without a next instant is not in the heap"
+            start = _resume_at(entry.occurrences, fire, second)
+            if fire < start:
+                missed = _missed(job, entry.occurrences, fire, start, second, budget)
+                budget -= missed.count
+                skipped.append(missed)
+                fire = self._unlived_after(entry.occurrences, start - 1)
             while fire is not None and fire <= second:
                 due.append((fire, job))
                 fire = self._unlived_after(entry.occurrences, fire)
+            entry.next = fire
+            self._push(job, entry)
         # An idle day is not claimed either: a job that is added after the clock was put right must fire.
         self._live_through(second, resumed=bool(skipped) or second - self._last > DAY)
-        for job, entry in ready:
-            entry.next = self._unlived_after(entry.occurrences, second)
-            self._push(job, entry)
         self._removed.clear()
         due.sort()
         return Pass(tuple(Due(job, to_instant(fire)) for fire, job in due), tuple(skipped))
@@ -200,22 +195,6 @@ class Agenda:
             if self._valid(item):
                 ready.append((item[1], self._entries[item[1]]))
         return ready
-
-    def _missed(
-        self, job: str, occurrences: Occurrences, first: int, start: int, now: int, budget: int
-    ) -> Skipped:
-        """The occurrences from `first` to before `start`, counted as far as it is cheap."""
-        most = max(1, min(_COUNT_EACH, budget))
-        count = 1 + sum(1 for _ in islice(occurrences.seconds_between(first, start - 1), most))
-        last = occurrences.previous_second(start)
-        return Skipped(
-            job=job,
-            count=min(count, most),
-            exact=count <= most,
-            first=to_instant(first),
-            last=to_instant(first if last is None else max(first, last)),
-            late_by=float(now - first),
-        )
 
     def _clock_set_back(self, second: int) -> None:
         """Bring the next instants back when the clock now shows a time that was not lived through."""
@@ -291,3 +270,26 @@ class Agenda:
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = [item for item in self._heap if self._valid(item)]
             heapq.heapify(self._heap)
+
+
+def _resume_at(occurrences: Occurrences, first: int, now: int) -> int:
+    """From which second on the due occurrences of a job are made up for, its oldest being `first`."""
+    if now - first < LATE_AFTER:
+        return first
+    slot = now if occurrences.expression.sub_minute else now - now % _MINUTE
+    return max(slot, first)
+
+
+def _missed(job: str, occurrences: Occurrences, first: int, start: int, now: int, budget: int) -> Skipped:
+    """The occurrences from `first` to before `start`, counted as far as it is cheap."""
+    most = max(1, min(_COUNT_EACH, budget))
+    count = 1 + sum(1 for _ in islice(occurrences.seconds_between(first, start - 1), most))
+    last = occurrences.previous_second(start)
+    return Skipped(
+        job=job,
+        count=min(count, most),
+        exact=count <= most,
+        first=to_instant(first),
+        last=to_instant(first if last is None else max(first, last)),
+        late_by=float(now - first),
+    )
