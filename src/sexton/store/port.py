@@ -38,9 +38,10 @@ def ended_at(record: RunRecord) -> datetime:
 class Ledger(Protocol):
     """The record of runs: an intent before each spawn, a record at each end.
 
-    Duties. `intend` and `record` return only when what they were given is durable (where `durable` is declared),
-    and writes of one run take effect in the order of the calls. A write that fails raises StoreError and leaves
-    the ledger as it was. No method may block the event loop; a slow disk delays only those who wait for it.
+    Duties. `intend` and `record` return only when what they were given is durable (where `durable` is
+    declared), and writes of one run take effect in the order of the calls. A write that fails raises
+    StoreError and leaves the ledger as it was. No method may block the event loop; a slow disk delays only
+    those who wait for it.
     A run's record replaces its intent: a run is in the ledger once, whatever happens in between.
     """
 
@@ -57,7 +58,8 @@ class Ledger(Protocol):
 
     def note(self, record: RunRecord) -> None:
         """Keep the latest facts of a live run (pid, start) for whoever must recover it. Never waits; best
-        effort, and ordered with the other writes of the run. A run that is unknown or recorded stays as it is."""
+        effort, and ordered with the other writes of the run. A run that is unknown or recorded stays as it
+        is."""
 
     async def record(self, record: RunRecord) -> None:
         """Write the final record of a run (intended before or not)."""
@@ -69,8 +71,8 @@ class Ledger(Protocol):
         """One run, recorded or not."""
 
     async def history(self, job: str, limit: int) -> JobHistory:
-        """The newest `limit` recorded runs of a job by `finished_at` (ties: later recorded), oldest first, and
-        the totals over all recorded runs that are kept."""
+        """The newest `limit` recorded runs of a job by `finished_at` (ties: later recorded), oldest first,
+        and the totals over all recorded runs that are kept."""
 
     async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
         """`history` of every job at once: what a daemon reads when it starts."""

@@ -22,8 +22,8 @@ def deployment_directory(path: str | Path, deployment_id: str) -> Path:
 def prepare_directory(directory: Path) -> Path:
     """Make `directory` (0700) and the ledger file in it (0600), and return the file's path.
 
-    Modes are set on what exists as well: records hold names and reasons that are nobody else's business. SQLite
-    gives its -wal and -shm files the mode of the ledger. Raises StoreError.
+    Modes are set on what exists as well: records hold names and reasons that are nobody else's business.
+    SQLite gives its -wal and -shm files the mode of the ledger. Raises StoreError.
     """
     ledger = directory / LEDGER_FILE
     try:

@@ -15,6 +15,7 @@ from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, RunRecord
 from sexton.store.port import JobHistory
 from sexton.store.sqlite import statements
+from sexton.store.sqlite.fairness import Fairness
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sexton-store-reader")
+        self._fairness = Fairness(asyncio.get_running_loop())
 
     async def unfinished(self) -> list[RunRecord]:
         return await self._ask(lambda db: _lines(_one(db, statements.UNFINISHED, ())[0]))
@@ -57,7 +59,7 @@ class Reader:
     async def runs(
         self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None
     ) -> list[RunRecord]:
-        sql = statements.runs(job=job is not None, outcome=outcome is not None, before=before is not None)
+        sql = statements.runs(job=job is not None, outcome=outcome, before=before is not None)
         values: Values = {
             "job": job,
             "outcome": None if outcome is None else outcome.value,
@@ -79,10 +81,13 @@ class Reader:
 
     async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
+        self._fairness.asked()
         try:
             return await loop.run_in_executor(self._thread, question, self._connection)
         except (sqlite3.Error, UnicodeError) as error:
             raise StoreError(f"the ledger could not be read: {error}") from error
+        finally:
+            self._fairness.answered(1)
 
 
 def _one(

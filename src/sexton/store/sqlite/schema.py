@@ -34,7 +34,8 @@ class Migration(msgspec.Struct, frozen=True):
 def migrations() -> tuple[Migration, ...]:
     """All steps this version of Sexton knows, in order, from the .sql files beside this module."""
     files = resources.files(__package__).joinpath("migrations").iterdir()
-    steps = (Migration(int(f.name[:4]), f.name, f.read_text("utf-8")) for f in files if f.name.endswith(".sql"))
+    sql = [file for file in files if file.name.endswith(".sql")]
+    steps = [Migration(int(file.name[:4]), file.name, file.read_text("utf-8")) for file in sql]
     return tuple(sorted(steps, key=lambda step: step.version))
 
 

@@ -22,8 +22,9 @@ class SqliteStore:
     commit goes into the next.
 
     `path` and `deployment_id` say where; the directory belongs to one open store at a time. Of each job the
-    newest `max_runs_per_job` recorded runs are kept (0 or less: all), and up to a sixteenth more until they are
-    forgotten together; `on_pruned` then hears their ids on the event loop. `close_timeout` (seconds) bounds `close`.
+    newest `max_runs_per_job` recorded runs are kept (0 or less: all), and up to a sixteenth more until they
+    are forgotten together; `on_pruned` then hears their ids on the event loop. `close_timeout` (seconds)
+    bounds `close`.
     """
 
     capabilities = Capabilities(durable=True)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -16,6 +15,7 @@ import msgspec
 from sexton.model.errors import StoreError
 from sexton.store.sqlite import statements
 from sexton.store.sqlite.batch import Batch, Change, Prune, fold
+from sexton.store.sqlite.fairness import Fairness
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,6 @@ _NOT_ONE_WRITES_FAULT: Final = frozenset({
     sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_NOMEM,
 })  # fmt: skip
-
-LOOK_AFTER_WRITER_EVERY: Final = 0.002
-GIVE_WAY_FOR: Final = 0.0001
-"""Seconds. A thread that wants the GIL starves beside a loop that never idles: each iteration lets go of it for a
-microsecond, too short to be taken, and too soon for the interpreter's own switch to be asked for. Without this, writes
-beside a saturated loop waited for seconds."""
 
 Answer = Sequence[str] | None
 Waiter = asyncio.Future[Answer]
@@ -86,9 +80,7 @@ class Writer:
         self._commits = self._changes = self._failed = 0
         self._loop = asyncio.get_running_loop()
         self._stopped = self._loop.create_future()
-        self._unanswered = 0
-        self._progress = False
-        self._watched = False
+        self._fairness = Fairness(self._loop)
         self._thread = threading.Thread(target=self._work, name="sexton-store-writer", daemon=True)
         self._thread.start()
 
@@ -107,8 +99,8 @@ class Writer:
         self._put(change, None)
 
     async def stop(self, *, within: float) -> None:
-        """Write what is queued, close the connection, end the thread. Raises StoreError when that takes longer
-        than `within` seconds; the thread then ends when the disk lets it."""
+        """Write what is queued, close the connection, end the thread. Raises StoreError when that takes
+        longer than `within` seconds; the thread then ends when the disk lets it."""
         self._queue.put(None)
         try:
             await asyncio.wait_for(asyncio.shield(self._stopped), within)
@@ -117,23 +109,10 @@ class Writer:
 
     def _put(self, change: Change, waiter: Waiter | None) -> None:
         self._queue.put((change, waiter))
-        self._unanswered += 1
-        if not self._watched:
-            self._watched = True
-            self._loop.call_later(LOOK_AFTER_WRITER_EVERY, self._look_after_writer)
-
-    def _look_after_writer(self) -> None:
-        """Give way to the writer when it got nothing done since the last look."""
-        if not self._progress and self._unanswered:
-            time.sleep(GIVE_WAY_FOR)
-        self._progress = False
-        self._watched = self._unanswered > 0
-        if self._watched:
-            self._loop.call_later(LOOK_AFTER_WRITER_EVERY, self._look_after_writer)
+        self._fairness.asked()
 
     def _settle(self, settled: Sequence[_Settled]) -> None:
-        self._unanswered -= len(settled)
-        self._progress = True
+        self._fairness.answered(len(settled))
         for waiter, result in settled:
             if waiter is None or waiter.done():  # Done before its time: the waiting task was cancelled.
                 continue

@@ -12,10 +12,12 @@ CREATE TABLE run (
     body     TEXT NOT NULL      -- RunRecord as JSON
 ) STRICT;
 
-CREATE INDEX run_history ON run (job, ended_at, seq) WHERE ended_at IS NOT NULL;
-CREATE INDEX run_unfinished ON run (id) WHERE ended_at IS NULL;
-CREATE INDEX run_of_job ON run (job, id);
-CREATE INDEX run_with_outcome ON run (outcome, id) WHERE outcome IS NOT NULL;
+-- id and outcome ride along so that a job's runs can be paged by id from here: an index of its own for that would
+-- double the pages that a group of intents touches.
+CREATE INDEX run_history ON run (job, ended_at, seq, id, outcome) WHERE ended_at IS NOT NULL;
+CREATE INDEX run_unfinished ON run (id, job) WHERE ended_at IS NULL;
+-- Success is the common case: it needs no index to be found soon, and should not pay for one.
+CREATE INDEX run_unsuccessful ON run (outcome, id) WHERE outcome <> 'success';
 
 -- Recorded runs that are kept, counted by the triggers below so that no reader has to.
 -- A record without a verdict counts under the empty outcome.
