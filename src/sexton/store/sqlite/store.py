@@ -108,7 +108,7 @@ class SqliteStore:
         return await self._reading().runs(job=job, outcome=outcome, limit=limit, before=before)
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
-        return await self._writing().submit(Prune(job, keep)) or ()
+        return await self._writing().submit(Prune(job, keep)) or []
 
     async def get_state(self, job: str, key: str) -> str | None:
         return await self._reading().get_state(job, key)

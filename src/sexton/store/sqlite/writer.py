@@ -111,7 +111,7 @@ class Writer:
         self._queue.put((change, waiter))
         self._fairness.asked()
 
-    def _settle(self, settled: Sequence[_Settled]) -> None:
+    def _settle(self, settled: Sequence[_Settled], retired: Sequence[str]) -> None:
         self._fairness.answered(len(settled))
         for waiter, result in settled:
             if waiter is None or waiter.done():  # Done before its time: the waiting task was cancelled.
@@ -120,6 +120,8 @@ class Writer:
                 waiter.set_exception(result)
             else:
                 waiter.set_result(result)
+        if retired and self._on_pruned is not None:
+            self._on_pruned(retired)
 
     def _work(self) -> None:
         more = True
@@ -223,9 +225,7 @@ class Writer:
         unheard = [result for waiter, result in settled if waiter is None and isinstance(result, StoreError)]
         if unheard:
             log.warning("%d notes on live runs were lost: %s", len(unheard), unheard[0])
-        self._call(self._settle, settled)
-        if retired and self._on_pruned is not None:
-            self._call(self._on_pruned, retired)
+        self._call(self._settle, settled, retired)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         try:
