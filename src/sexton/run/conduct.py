@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -42,6 +42,14 @@ LEFTOVER_LOOK_SECONDS = 0.1
 """How long the last processes of a run that ended by itself may trail its own process before they count as left behind."""
 
 
+@dataclass(slots=True)
+class Counters:
+    """What went wrong without stopping anything; shown by the API."""
+
+    store_failures: int = 0
+    internal_errors: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Facilities:
     """What a run needs from the rest of the daemon."""
@@ -54,6 +62,7 @@ class Facilities:
     output_files: OutputFiles | None
     on_recorded: Callable[[Run], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
+    counters: Counters = field(default_factory=Counters)
 
 
 async def conduct(run: Run, daemon: Facilities) -> None:
@@ -70,6 +79,7 @@ async def conduct(run: Run, daemon: Facilities) -> None:
         await _look_for_leftovers(run)
         await drain_held_output(run, _until)
     except Exception:
+        daemon.counters.internal_errors += 1
         logger.exception("Job %s: internal error in run %s", run.job.name, run.id)
         await _abort(run, daemon)
     await _record(run, daemon)
@@ -97,6 +107,7 @@ async def _start(run: Run, daemon: Facilities) -> None:
     try:
         await daemon.ledger.intend(run.launch)
     except StoreError as failure:
+        daemon.counters.store_failures += 1
         logger.error("Job %s: the intent of run %s could not be written (%s); it runs all the same, and a crash would "
                      "lose it", run.job.name, run.id, failure)
     try:
@@ -225,6 +236,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
         record = run.record()
         await daemon.ledger.record(record)
     except StoreError as failure:
+        daemon.counters.store_failures += 1
         logger.error("Job %s: the record of run %s could not be written: %s", run.job.name, run.id, failure)
     except Exception:
         logger.exception("Job %s: internal error while recording run %s", run.job.name, run.id)

@@ -1,0 +1,241 @@
+"""The one door for the API and the command line: everything that can be asked of a running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from sexton import __version__
+from sexton.admission.decide import Refuse
+from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.reload import Reloader, ReloadResult
+from sexton.daemon.scheduler import Scheduler
+from sexton.daemon.timetable import expression_of, occurrences_for, zone_of
+from sexton.execution.capture import Follower
+from sexton.execution.messages import Stream
+from sexton.execution.runlog import OutputFiles
+from sexton.execution.supervisors import Supervisors
+from sexton.model.clock import Clock
+from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
+from sexton.run.launch import Launcher
+from sexton.run.live import Run
+from sexton.run.mailbox import StopRequested
+from sexton.run.registry import Registry
+from sexton.schedule.agenda import Due
+from sexton.schedule.explain import Explanation, explain
+from sexton.schedule.expression import Reboot
+from sexton.store.port import JobHistory, Ledger
+
+logger = logging.getLogger("sexton.control")
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the daemon does its work, and what it could not do."""
+
+    status: str
+    version: str
+    node: str
+    started_at: datetime
+    containment: str
+    durable: bool
+    jobs: int
+    running: int
+    last_reload: ReloadResult
+    reload_failures: int
+    skipped_late: int
+    launches_refused: int
+    mirror_dropped_bytes: int
+    log_lines_dropped: int
+    store_failures: int
+    supervisors: dict[str, int]
+    configuration_warnings: tuple[str, ...]
+    clock_watch: bool
+
+
+class Unknown(Exception):
+    """There is no such job or run."""
+
+
+class NotRunning(Exception):
+    """There is nothing to cancel."""
+
+
+class Control:
+    """Reads are views of the moment; commands are messages to runs. Nothing here waits unless it says so."""
+
+    def __init__(
+        self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader: Reloader,
+        supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
+        logs_dropped: Callable[[], int],
+    ) -> None:
+        self.node = node
+        self.jobs = jobs
+        self.registry = registry
+        self.ledger = ledger
+        self.clock = clock
+        self.started_at = clock.now()
+        self.reloader = reloader
+        self.scheduler = scheduler
+        self.launcher = launcher
+        self.supervisors = supervisors
+        self._logs_dropped = logs_dropped
+        self.clock_watch = False
+        self._output_files = output_files
+
+    # ---------------------------------------------------------------- asking
+
+    def health(self) -> Health:
+        last = self.reloader.last
+        mirror = self.launcher.facilities.mirror
+        return Health(
+            status="shutting down" if self.launcher.shutting_down else "ok" if last.ok else "degraded",
+            version=__version__, node=self.node, started_at=self.started_at,
+            containment=self.supervisors.containment.value, durable=self.ledger.capabilities.durable,
+            jobs=len(self.jobs), running=sum(run.counts_as_running for run in self.registry), last_reload=last,
+            reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
+            launches_refused=self.launcher.refused_count,
+            mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self._logs_dropped(),
+            store_failures=self.launcher.facilities.counters.store_failures, supervisors=self.supervisors.counts,
+            configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
+            clock_watch=self.clock_watch,
+        )
+
+    def job(self, name: str) -> JobEntry:
+        """Raises Unknown."""
+        entry = self.jobs.get(name)
+        if entry is None:
+            raise Unknown(f"no job is named {name!r}")
+        return entry
+
+    def live_runs(self, name: str) -> list[Run]:
+        """The job's runs that are not recorded yet."""
+        return self.registry.of(name)
+
+    def next_fire(self, name: str) -> datetime | None:
+        return self.scheduler.agenda.next_of(name)
+
+    def is_reboot(self, entry: JobEntry) -> bool:
+        return isinstance(expression_of(entry.spec), Reboot)
+
+    async def history(self, name: str, limit: int) -> JobHistory:
+        """Recorded runs, oldest first. Raises Unknown, StoreError."""
+        self.job(name)
+        return await self.ledger.history(name, limit)
+
+    async def run(self, run_id: str) -> RunRecord:
+        """A run, live or recorded. Raises Unknown, StoreError."""
+        live = self.registry.get(run_id)
+        if live is not None:
+            return live.record()
+        record = await self.ledger.get(run_id)
+        if record is None:
+            raise Unknown(f"no run has the id {run_id!r}")
+        return record
+
+    async def runs(self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None) -> list[RunRecord]:
+        """Runs, newest first; those that live are shown as they are now. Raises StoreError."""
+        stored = await self.ledger.runs(job=job, outcome=outcome, limit=limit, before=before)
+        merged = {record.launch.id: record for record in stored}
+        if outcome is None:
+            for live in self.registry:
+                if (job is None or live.job.name == job) and (before is None or live.id < before):
+                    merged[live.id] = live.record()
+        return sorted(merged.values(), key=lambda record: record.launch.id, reverse=True)[:limit]
+
+    def coming(self, within: timedelta, limit: int) -> Sequence[Due]:
+        return self.scheduler.next_fires(within=within, limit=limit)
+
+    def fires_of(self, name: str, count: int) -> list[datetime]:
+        """The next occurrences of one job. Raises Unknown."""
+        occurrences = occurrences_for(self.job(name).spec)
+        if occurrences is None:
+            return []
+        fires: list[datetime] = []
+        at: datetime | None = self.clock.now()
+        while at is not None and len(fires) < count:
+            at = occurrences.next_after(at)
+            if at is not None:
+                fires.append(at)
+        return fires
+
+    def explain(self, name: str, at: datetime | None) -> Explanation | None:
+        """Why the job runs or does not run at an instant; None for `@reboot`. Raises Unknown."""
+        spec = self.job(name).spec
+        expression = expression_of(spec)
+        if isinstance(expression, Reboot):
+            return None
+        return explain(expression, zone_of(spec), spec.day_rule, at or self.clock.now())
+
+    # ---------------------------------------------------------------- output
+
+    def log_files(self, run_id: str) -> list[Path]:
+        """The files with the run's whole output, in order; empty without a store or without output."""
+        return self._output_files.parts(run_id) if self._output_files is not None else []
+
+    def live_run(self, run_id: str) -> Run | None:
+        return self.registry.get(run_id)
+
+    def last_lines(self, run: Run, last: int) -> list[tuple[Stream, str]]:
+        return run.capture.lines(last) if run.capture is not None else []
+
+    def follow(self, run: Run) -> Follower | None:
+        """Live lines of a run; give it back with `unfollow`."""
+        return run.capture.follow() if run.capture is not None else None
+
+    def unfollow(self, run: Run, follower: Follower) -> None:
+        if run.capture is not None:
+            run.capture.unfollow(follower)
+
+    # ---------------------------------------------------------------- commanding
+
+    def start(self, name: str, *, requested_by: str | None = None) -> Run | Refuse:
+        """Launch now, through the same door as the schedule. Raises Unknown."""
+        entry = self.job(name)
+        answer = self.launcher.launch(entry.spec, Trigger.MANUAL, requested_by=requested_by)
+        if isinstance(answer, Refuse):
+            entry.skip(self.clock.now(), answer.message, None)
+        return answer
+
+    def cancel_job(self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False) -> list[Run]:
+        """Ask every instance that has not ended to stop; returns them. Raises Unknown, NotRunning."""
+        self.job(name)
+        runs = self.registry.running(name)
+        if not runs:
+            raise NotRunning(f"job {name!r} is not running")
+        for run in runs:
+            self._ask_to_stop(run, reason, requested_by, force)
+        return runs
+
+    async def cancel_run(self, run_id: str, *, reason: str | None, requested_by: str | None, force: bool = False) -> Run:
+        """Ask one run to stop. Raises Unknown, NotRunning (it has ended), StoreError."""
+        run = self.registry.get(run_id)
+        if run is None:
+            await self.run(run_id)
+            raise NotRunning(f"run {run_id} has ended")
+        if not run.counts_as_running:
+            raise NotRunning(f"run {run_id} has ended")
+        self._ask_to_stop(run, reason, requested_by, force)
+        return run
+
+    def _ask_to_stop(self, run: Run, reason: str | None, requested_by: str | None, force: bool) -> None:
+        logger.info("Job %s: cancel of run %s requested%s%s", run.job.name, run.id,
+                    f" by {requested_by}" if requested_by else "", f": {reason}" if reason else "")
+        run.mailbox.post(StopRequested(StopCause.CANCEL, reason, requested_by, force))
+
+    async def wait_ended(self, runs: Sequence[Run], seconds: float | None = None) -> bool:
+        """Wait until the runs have ended (for stopped ones: until the sequence has finished). False after `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                for run in runs:
+                    await run.ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def reload(self) -> ReloadResult:
+        return await self.reloader.reload()

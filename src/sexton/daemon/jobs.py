@@ -1,0 +1,98 @@
+"""The jobs this daemon has now, with what it remembers of each: last runs, totals, skips."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from sexton.model.job import JobSpec
+from sexton.model.run import Outcome, RunRecord, StopCause
+from sexton.store.port import JobHistory
+
+REMEMBERED_RUNS = 20
+
+
+class Skip:
+    """The latest launch of a job that did not happen."""
+
+    __slots__ = ("at", "reason", "scheduled_for")
+
+    def __init__(self, at: datetime, reason: str, scheduled_for: datetime | None) -> None:
+        self.at, self.reason, self.scheduled_for = at, reason, scheduled_for
+
+
+class JobEntry:
+    """One job and what has become of its runs in this process (and, with a store, before)."""
+
+    __slots__ = ("last_skip", "recent", "skipped", "spec", "timeouts", "totals", "unconfirmed")
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.recent: deque[RunRecord] = deque(maxlen=REMEMBERED_RUNS)
+        self.totals: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
+        """Runs recorded by this process: a counter that only rises."""
+        self.timeouts = 0
+        self.unconfirmed = 0
+        """Runs that we stopped and whose end could not be proven."""
+        self.skipped = 0
+        self.last_skip: Skip | None = None
+
+    def recall(self, history: JobHistory) -> None:
+        self.recent.extend(history.runs)
+
+    def remember(self, record: RunRecord) -> None:
+        self.recent.append(record)
+        if record.outcome is not None:
+            self.totals[record.outcome] += 1
+        if record.stop is not None:
+            self.timeouts += record.stop.cause is StopCause.TIMEOUT
+            self.unconfirmed += record.stop.confirmed_at is None
+
+    def skip(self, at: datetime, reason: str, scheduled_for: datetime | None, count: int = 1) -> None:
+        self.skipped += count
+        self.last_skip = Skip(at, reason, scheduled_for)
+
+    @property
+    def last_run(self) -> RunRecord | None:
+        """The run that ended last (ties: recorded later), whatever the order of recording was."""
+        last: RunRecord | None = None
+        for record in self.recent:
+            if record.finished_at is not None and (last is None or last.finished_at is None
+                                                   or record.finished_at >= last.finished_at):
+                last = record
+        return last
+
+
+class Jobs:
+    def __init__(self) -> None:
+        self._entries: dict[str, JobEntry] = {}
+
+    def put(self, spec: JobSpec) -> JobEntry:
+        """Add a job or give it a new definition; what is remembered of it stays."""
+        entry = self._entries.get(spec.name)
+        if entry is None:
+            entry = self._entries[spec.name] = JobEntry(spec)
+        else:
+            entry.spec = spec
+        return entry
+
+    def remove(self, name: str) -> None:
+        self._entries.pop(name, None)
+
+    def recall(self, histories: Mapping[str, JobHistory]) -> None:
+        for name, history in histories.items():
+            if (entry := self._entries.get(name)) is not None:
+                entry.recall(history)
+
+    def get(self, name: str) -> JobEntry | None:
+        return self._entries.get(name)
+
+    def specs(self) -> list[JobSpec]:
+        return [entry.spec for entry in self._entries.values()]
+
+    def __iter__(self) -> Iterator[JobEntry]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,134 @@
+"""Taking up a changed configuration: parsed in a child process, applied as a diff, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from sexton.config.diff import diff_jobs
+from sexton.config.watch import Signature, signature
+from sexton.daemon import loading, systemd
+from sexton.daemon.jobs import Jobs
+from sexton.daemon.scheduler import Scheduler
+from sexton.daemon.timetable import occurrences_for
+from sexton.model.clock import Clock
+from sexton.model.job import JobSpec
+from sexton.model.settings import Configuration, Finding, Settings
+
+logger = logging.getLogger("sexton.config")
+
+WATCH_SECONDS = 2.0
+BREATH = 100
+"""Jobs put on the agenda between two looks of the event loop at everything else."""
+
+
+class ReloadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reload came to. On failure the old configuration is in force, whole."""
+
+    ok: bool
+    at: datetime
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    findings: tuple[str, ...] = ()
+
+
+class Reloader:
+    """Knows the configuration in force and how it came to be."""
+
+    def __init__(self, path: str, configuration: Configuration, jobs: Jobs, scheduler: Scheduler, clock: Clock) -> None:
+        self.path = path
+        self.settings: Settings = configuration.settings
+        self.findings: Sequence[Finding] = configuration.findings
+        self.last = ReloadResult(ok=True, at=clock.now(), added=len(configuration.jobs))
+        self.last_success = self.last.at
+        self.failures = 0
+        self._sources = configuration.sources
+        self._jobs = jobs
+        self._scheduler = scheduler
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._seen: Signature = ()
+
+    async def reload(self) -> ReloadResult:
+        """Load and, if there is no error in it, apply. One at a time; nobody but the caller waits."""
+        async with self._lock:
+            systemd.reloading()
+            try:
+                loop = asyncio.get_running_loop()
+                child = await loop.run_in_executor(None, loading.begin, self.path)
+                configuration = await loop.run_in_executor(None, loading.finish, child)
+                self.last = await self._take_up(configuration)
+            finally:
+                systemd.ready()
+            return self.last
+
+    async def _take_up(self, configuration: Configuration) -> ReloadResult:
+        self._sources = configuration.sources or self._sources
+        now = self._clock.now()
+        if configuration.errors:
+            self.failures += 1
+            for finding in configuration.errors:
+                logger.error("configuration not taken up: %s", finding)
+            logger.error("the configuration has errors; the one in force stays")
+            return ReloadResult(ok=False, at=now, findings=tuple(str(finding) for finding in configuration.findings))
+        for finding in configuration.warnings:
+            if finding not in self.findings:
+                logger.warning("%s", finding)
+        self._tell_settings(configuration.settings)
+        self.findings = configuration.findings
+        self.last_success = now
+        return await self._apply(configuration, now)
+
+    def _tell_settings(self, new: Settings) -> None:
+        """Sockets and stores are opened once: what changed about them waits for a restart, and is said."""
+        for name in ("web", "state", "logging"):
+            if getattr(new, name) != getattr(self.settings, name):
+                logger.warning("section %s has changed; that takes effect when the daemon is restarted", name)
+        self.settings = msgspec.structs.replace(self.settings, shutdown_timeout=new.shutdown_timeout)
+
+    async def _apply(self, configuration: Configuration, now: datetime) -> ReloadResult:
+        """Running runs are not touched: they end under the definition that they started with."""
+        changes = diff_jobs(self._jobs.specs(), configuration.jobs)
+        for spec in changes.removed:
+            self._jobs.remove(spec.name)
+            self._scheduler.agenda.remove(spec.name)
+        for spec in changes.unchanged:
+            self._jobs.put(spec)
+        for number, spec in enumerate((*changes.added, *(change.after for change in changes.changed)), 1):
+            self._put(spec)
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+        self._scheduler.wake()
+        result = ReloadResult(
+            ok=True, at=now, added=len(changes.added), changed=len(changes.changed), removed=len(changes.removed),
+            unchanged=len(changes.unchanged), findings=tuple(str(finding) for finding in configuration.findings),
+        )
+        logger.info("configuration taken up: %d jobs added, %d changed, %d removed, %d unchanged", result.added,
+                    result.changed, result.removed, result.unchanged)
+        return result
+
+    def _put(self, spec: JobSpec) -> None:
+        self._jobs.put(spec)
+        occurrences = occurrences_for(spec)
+        if occurrences is None:
+            self._scheduler.agenda.remove(spec.name)
+        else:
+            self._scheduler.agenda.add(spec.name, occurrences, self._clock.now())
+
+    async def watch(self) -> None:
+        """Reload whenever a source has changed on disk and has kept still for one look."""
+        loop = asyncio.get_running_loop()
+        taken = seen = await loop.run_in_executor(None, signature, self._sources)
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            current = await loop.run_in_executor(None, signature, self._sources)
+            if current != taken and current == seen:
+                await self.reload()
+                taken = current = await loop.run_in_executor(None, signature, self._sources)
+            seen = current

@@ -1,0 +1,113 @@
+"""The scheduler loop: sleeps until something is due, launches it, and waits for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+from sexton.admission.decide import Refuse
+from sexton.daemon.jobs import Jobs
+from sexton.execution.supervisors import Supervisors
+from sexton.model.clock import Clock
+from sexton.model.run import Trigger
+from sexton.run.launch import Launcher
+from sexton.schedule.agenda import Agenda, Due, Skipped
+
+logger = logging.getLogger("sexton.schedule")
+
+LOOK_SECONDS = 60.0
+"""The longest sleep: a clock that was set unheard is noticed within it."""
+PREPARE_SECONDS = 3.0
+"""How long before an instant the supervisors for its runs are made."""
+BREATH = 32
+"""Launches between two looks of the event loop at everything else, so that the first runs of a burst are not held up by
+the last."""
+
+
+class Scheduler:
+    def __init__(self, agenda: Agenda, jobs: Jobs, launcher: Launcher, supervisors: Supervisors, clock: Clock) -> None:
+        self.agenda = agenda
+        self._jobs = jobs
+        self._launcher = launcher
+        self._supervisors = supervisors
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self.stopped = False
+        self.skipped_late = 0
+
+    def wake(self) -> None:
+        """Look again now: the agenda changed, or the clock was set."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until `stop`. An exception here is the end of the daemon, and must be: a scheduler that has silently died is
+        the worst of all schedulers."""
+        while not self.stopped:
+            now = self._clock.now()
+            decided = self.agenda.pop_due(now)
+            for skipped in decided.skipped:
+                self._tell_skipped(skipped, now)
+            for number, due in enumerate(decided.due, 1):
+                self._launch(due)
+                if number % BREATH == 0:
+                    await asyncio.sleep(0)
+                    if self.stopped:
+                        return
+            await self._sleep()
+
+    def _launch(self, due: Due) -> None:
+        entry = self._jobs.get(due.job)
+        if entry is None:
+            return
+        answer = self._launcher.launch(entry.spec, Trigger.SCHEDULE, scheduled_for=due.scheduled_for)
+        if isinstance(answer, Refuse):
+            entry.skip(self._clock.now(), answer.message, due.scheduled_for)
+            logger.warning("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(),
+                           answer.message)
+
+    def _tell_skipped(self, skipped: Skipped, now: datetime) -> None:
+        self.skipped_late += skipped.count
+        count = f"{skipped.count}" if skipped.exact else f"at least {skipped.count}"
+        reason = f"the scheduler fell behind by {skipped.late_by:.0f}s"
+        logger.warning(
+            "Job %s: %s occurrence(s) from %s to %s are skipped: %s (a suspended machine or a clock that was set)",
+            skipped.job, count, skipped.first.isoformat(), skipped.last.isoformat(), reason,
+        )
+        if (entry := self._jobs.get(skipped.job)) is not None:
+            entry.skip(now, reason, skipped.last, skipped.count)
+
+    async def _sleep(self) -> None:
+        self._wake.clear()
+        now = self._clock.now()
+        upcoming = self.agenda.next_instant()
+        seconds = LOOK_SECONDS
+        if upcoming is not None:
+            seconds = (upcoming - now).total_seconds()
+            if seconds > PREPARE_SECONDS:
+                seconds = min(seconds - PREPARE_SECONDS, LOOK_SECONDS)
+            elif self.agenda.due_within(now, PREPARE_SECONDS):
+                self._supervisors.prefill(self.agenda.due_within(now, PREPARE_SECONDS))
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def next_fires(self, *, within: timedelta, limit: int) -> list[Due]:
+        """The coming occurrences of all jobs, in order: what `next` shows."""
+        now = self._clock.now()
+        found: list[Due] = []
+        for entry in self._jobs:
+            upcoming = self.agenda.next_of(entry.spec.name)
+            if upcoming is not None and upcoming <= now + within:
+                found.append(Due(entry.spec.name, upcoming))
+        found.sort(key=lambda due: (due.scheduled_for, due.job))
+        return found[:limit]

@@ -1,0 +1,201 @@
+"""Putting a daemon together: the only place that names implementations."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+from sexton import __version__
+from sexton.daemon import systemd
+from sexton.daemon.boot import run_boot_jobs
+from sexton.daemon.clockwatch import ClockWatch
+from sexton.daemon.control import Control
+from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
+from sexton.daemon.logs import LogThread
+from sexton.daemon.reload import Reloader
+from sexton.daemon.scheduler import Scheduler
+from sexton.daemon.shutdown import drain
+from sexton.daemon.timetable import occurrences_for
+from sexton.execution import cgroup
+from sexton.execution.birth import kernel
+from sexton.execution.mirror import Mirror
+from sexton.execution.runlog import OutputFiles
+from sexton.execution.supervisors import Supervisors
+from sexton.model.clock import Clock, Monotonic
+from sexton.model.errors import StoreError
+from sexton.model.settings import Configuration, StateSettings
+from sexton.run.conduct import Facilities
+from sexton.run.launch import Launcher
+from sexton.run.live import Run
+from sexton.run.recovery import recover
+from sexton.run.registry import Registry
+from sexton.schedule.agenda import Agenda
+from sexton.store.memory.store import MemoryStore
+from sexton.store.sqlite.store import SqliteStore
+
+logger = logging.getLogger("sexton.daemon")
+
+Serve = Callable[[Control, Configuration], Awaitable[Callable[[], Awaitable[None]]]]
+"""Start the API; returns how to stop it. Handed in, because the daemon does not know the API."""
+
+SYSTEM_CLOCK = Clock(now=lambda: datetime.now(UTC), monotonic=lambda: Monotonic(time.monotonic()))
+
+
+class Daemon:
+    """One daemon process, from the loaded configuration to its end."""
+
+    def __init__(self, path: str, configuration: Configuration, logs: LogThread, serve: Serve) -> None:
+        self._path = path
+        self._configuration = configuration
+        self._logs = logs
+        self._serve = serve
+        self._clock = SYSTEM_CLOCK
+        self._stop = asyncio.Event()
+        self._at_once = asyncio.Event()
+        self._background: set[asyncio.Task[object]] = set()
+
+    async def run(self) -> int:
+        """Until SIGTERM or SIGINT. Returns the exit status; raises StoreError when the store cannot be used."""
+        settings = self._configuration.settings
+        self._take_signals()
+        store = self._make_store(settings.state)
+        await store.open()
+        try:
+            return await self._with_store(store)
+        finally:
+            try:
+                await store.close()
+            except StoreError as failure:
+                logger.error("closing the store: %s", failure)
+
+    def _make_store(self, state: StateSettings | None) -> MemoryStore | SqliteStore:
+        self._output_files: OutputFiles | None = None
+        if state is None:
+            return MemoryStore()
+        store = SqliteStore(
+            state.path, state.deployment_id, max_runs_per_job=state.max_runs_per_job, on_pruned=self._forget_output
+        )
+        self._output_files = OutputFiles(store.directory / "output", state.max_output_bytes)
+        return store
+
+    def _forget_output(self, run_ids: Sequence[str]) -> None:
+        if self._output_files is not None:
+            self._output_files.forget(list(run_ids))
+
+    async def _with_store(self, store: MemoryStore | SqliteStore) -> int:
+        kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
+        await recover(store, self._clock.now())
+        base = cgroup.claim()
+        supervisors = Supervisors(base)
+        mirror = Mirror()
+        logger.info("sexton %s on %s: containment %s", __version__, socket.gethostname(), supervisors.containment.value)
+        try:
+            await self._with_processes(store, supervisors, mirror)
+        finally:
+            await supervisors.close()
+            mirror.close()
+            if self._output_files is not None:
+                self._output_files.close()
+            if base is not None:
+                cgroup.remove_tree(base)
+        return 0
+
+    async def _with_processes(self, store: MemoryStore | SqliteStore, supervisors: Supervisors, mirror: Mirror) -> None:
+        jobs, registry = Jobs(), Registry()
+
+        def on_recorded(run: Run) -> None:
+            if (entry := jobs.get(run.job.name)) is not None:
+                entry.remember(run.record())
+
+        node = socket.gethostname()
+        facilities = Facilities(
+            ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
+            output_files=self._output_files, on_recorded=on_recorded,
+        )
+        launcher = Launcher(facilities, node, cgroup.boot_id())
+        scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
+        self._fill(jobs, scheduler)
+        reloader = Reloader(self._path, self._configuration, jobs, scheduler, self._clock)
+        control = Control(
+            node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
+            supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
+            logs_dropped=lambda: self._logs.dropped,
+        )
+        self._reloader = reloader
+        stop_serving = await self._serve(control, self._configuration)
+        jobs.recall(await store.recent(REMEMBERED_RUNS))
+        watch = ClockWatch(scheduler.wake)
+        control.clock_watch = watch.active
+        gc.collect()
+        gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
+        systemd.ready()
+        await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
+        scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
+        watching = asyncio.create_task(reloader.watch(), name="configuration watch")
+        try:
+            await self._until_stopped(scheduling)
+            systemd.stopping()
+            launcher.shutting_down = True
+            scheduler.stop()
+            await drain(registry, reloader.settings.shutdown_timeout, self._at_once)
+        finally:
+            watching.cancel()
+            watch.close()
+            await stop_serving()
+        await scheduling
+
+    async def _until_stopped(self, scheduling: asyncio.Task[None]) -> None:
+        """A scheduler loop that ends by itself has failed, and the daemon with it: loudly."""
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({stopping, scheduling}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if scheduling.done() and not self._stop.is_set():
+            logger.critical("the scheduler loop has failed; the daemon stops", exc_info=scheduling.exception())
+
+    def _fill(self, jobs: Jobs, scheduler: Scheduler) -> None:
+        now = self._clock.now()
+        for spec in self._configuration.jobs:
+            jobs.put(spec)
+            occurrences = occurrences_for(spec)
+            if occurrences is not None:
+                scheduler.agenda.add(spec.name, occurrences, now)
+        self._configuration = Configuration(
+            settings=self._configuration.settings, findings=self._configuration.findings,
+            sources=self._configuration.sources,
+        )
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._asked_to_reload)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def _asked_to_stop(self) -> None:
+        if self._stop.is_set():
+            self._at_once.set()
+        self._stop.set()
+
+    def _asked_to_reload(self) -> None:
+        reloader = getattr(self, "_reloader", None)
+        if reloader is not None:
+            task = asyncio.get_running_loop().create_task(reloader.reload())
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+
+def secure_standard_descriptors() -> None:
+    """With 0, 1 or 2 closed, the first files that we open would become a job's standard output."""
+    while True:
+        fd = os.open(os.devnull, os.O_RDWR)
+        if fd > 2:
+            os.close(fd)
+            return
+        os.set_inheritable(fd, True)
