@@ -229,9 +229,7 @@ def _numbers(part: Part, item: str) -> int:
 
 def _last_weekdays(item: str) -> int:
     low, high = (
-        _range(Part.WEEKDAY, item[1:], item)
-        if "-" in item
-        else (_number(Part.WEEKDAY, item[1:], item),) * 2
+        _range(Part.WEEKDAY, item[1:], item) if "-" in item else (_number(Part.WEEKDAY, item[1:], item),) * 2
     )
     return _sunday_is_zero((2 << high) - (1 << low))
 
