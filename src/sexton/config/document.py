@@ -44,6 +44,23 @@ class _NodesOnly:
         return None
 
 
+def pure_composer() -> Any:
+    """The composer in Python, for a PyYAML that was built without libyaml."""
+    from yaml.composer import Composer
+    from yaml.parser import Parser
+    from yaml.reader import Reader
+    from yaml.scanner import Scanner
+
+    class PureComposer(_NodesOnly, Reader, Scanner, Parser, Composer):
+        def __init__(self, stream: str) -> None:
+            Reader.__init__(self, stream)
+            Scanner.__init__(self)
+            Parser.__init__(self)
+            Composer.__init__(self)
+
+    return PureComposer
+
+
 _Composer: Any
 try:
     from yaml._yaml import CParser
@@ -53,20 +70,8 @@ try:
             CParser.__init__(self, stream)
 
     _Composer = _CComposer
-except ImportError:  # a PyYAML built without libyaml
-    from yaml.composer import Composer
-    from yaml.parser import Parser
-    from yaml.reader import Reader
-    from yaml.scanner import Scanner
-
-    class _PureComposer(_NodesOnly, Reader, Scanner, Parser, Composer):
-        def __init__(self, stream: str) -> None:
-            Reader.__init__(self, stream)
-            Scanner.__init__(self)
-            Parser.__init__(self)
-            Composer.__init__(self)
-
-    _Composer = _PureComposer
+except ImportError:
+    _Composer = pure_composer()
 
 
 def decode(reading: Reading, data: bytes) -> str | None:
