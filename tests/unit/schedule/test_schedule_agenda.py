@@ -231,7 +231,9 @@ def test_due_within_counts_jobs_ahead() -> None:
 @settings(max_examples=150, deadline=None)
 def test_no_occurrence_fires_twice(texts: tuple[str, ...], steps: list[int]) -> None:
     """However the clock is set to and fro, an occurrence fires at most once and never before its time."""
-    made = agenda(**{f"job{number}": text for number, text in enumerate(texts)})
+    made = Agenda(NOON)
+    for number, text in enumerate(texts):
+        made.add(f"job {number}", cron(text), NOON)
     seen: set[tuple[str, datetime]] = set()
     now = 0
     for step in steps:
