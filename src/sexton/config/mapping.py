@@ -90,7 +90,7 @@ def suggestion(key: str, section: Section) -> str | None:
     """Decide what to say to someone who wrote a key that does not exist here."""
     if key in section.elsewhere:
         return section.elsewhere[key]
-    known = [*section.keys(), *(STRUCTURE if section is TOP else ())]
+    known = [*section.known(), *(STRUCTURE if section is TOP else ())]
     folded = _folded(key)
     for candidate in known:
         if _folded(candidate) == folded:

@@ -76,7 +76,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: Mapping[str, str] = {}
     """Keys that people put here by mistake, each with what to do instead."""
 
-    def keys(self) -> list[str]:
+    def known(self) -> list[str]:
         return [*self.options, *self.ignored]
 
 

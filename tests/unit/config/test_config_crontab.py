@@ -67,7 +67,8 @@ def test_bad_line(load_table: LoadTable, text: str, place: str, part: str) -> No
 def test_time_zone_variables(load_table: LoadTable) -> None:
     """TZ sets the zone of the lines below, CRON_TZ wins over it, an empty one means UTC again."""
     jobs = load_table(
-        "TZ=Asia/Tokyo\n@daily a\nCRON_TZ=Europe/Paris\n@daily b\nTZ=Asia/Tokyo\n@daily c\nCRON_TZ=\n@daily d\n"
+        "TZ=Asia/Tokyo\n@daily a\nCRON_TZ=Europe/Paris\n@daily b\n"
+        "TZ=Asia/Tokyo\n@daily c\nCRON_TZ=\n@daily d\n"
     ).jobs
     assert [job.timezone for job in jobs] == ["Asia/Tokyo", "Europe/Paris", "Europe/Paris", None]
     assert dict(jobs[2].environment) == {"TZ": "Asia/Tokyo"}

@@ -106,7 +106,9 @@ def test_include_of_what_is_not_there(load_files: Load, tmp_path: Path) -> None:
     ],
     ids=["file", "folder", "include"],
 )
-def test_duplicate_names(load_files: Load, files: dict[str, str], entry: str, second: str, first: str) -> None:
+def test_duplicate_names(
+    load_files: Load, files: dict[str, str], entry: str, second: str, first: str
+) -> None:
     """Two jobs of one name are an error that names both places, wherever they come from."""
     (error,) = load_files(files, entry).errors
     assert str(error.place).endswith(second)
@@ -121,7 +123,8 @@ def test_a_job_with_errors_still_has_its_name(load_text: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    "section", ["web: {listen: ['unix:///s']}", "state: {path: /s}", "logging: {version: 1}", "shutdownTimeout: 1"]
+    "section",
+    ["web: {listen: ['unix:///s']}", "state: {path: /s}", "logging: {version: 1}", "shutdownTimeout: 1"],
 )
 def test_settings_stand_in_one_file(load_files: Load, section: str) -> None:
     """A section in two files is an error that names both."""
@@ -132,7 +135,8 @@ def test_settings_stand_in_one_file(load_files: Load, section: str) -> None:
 
 def test_state_in_another_file_serves_cluster_jobs(load_files: Load) -> None:
     """The store that cluster jobs need may stand in any file of the folder."""
-    job = jobs("a").replace("schedule: y", "schedule: y, concurrencyScope: cluster, concurrencyPolicy: Forbid")
+    over_nodes = "schedule: y, concurrencyScope: cluster, concurrencyPolicy: Forbid"
+    job = jobs("a").replace("schedule: y", over_nodes)
     assert load_files({"a.yml": job, "z.yml": "state: {path: /s}\n"}).errors == []
 
 

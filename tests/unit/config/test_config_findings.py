@@ -17,7 +17,8 @@ def job(line: str) -> str:
 
 
 CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
-    ("a key one level too high", "captureStdout: true\n", "1:1", ("captureStdout", "in a job or in `defaults`")),
+    ("a key one level too high", "captureStdout: true\n", "1:1",
+     ("captureStdout", "in a job or in `defaults`")),
     ("job for jobs", "job:\n  - name: a\n", "1:1", ("'job'", "jobs:")),
     ("a typo at the top", "defalts: {}\n", "1:1", ("did you mean `defaults`?",)),
     ("a typo in a job", job("excutionTimeout: 3"), "5:5", ("did you mean `executionTimeout`?",)),
@@ -62,7 +63,8 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("an open brace", job("streamPrefix: '{'"), "5:19", ("streamPrefix",)),
     ("an empty shell", job("shell: ''"), "5:12", ("`shell` is empty",)),
     ("a user that cannot be", job("user: -5"), "5:11", ("no id -5",)),
-    ("Allow over nodes", job("concurrencyScope: cluster") + "state: {path: s}\n", "5:23", ("'a'", "(the default)")),
+    ("Allow over nodes", job("concurrencyScope: cluster") + "state: {path: s}\n", "5:23",
+     ("'a'", "(the default)")),
     ("a job that is a text", "jobs:\n  - backup\n", "2:5", ("expected a job", "'backup'")),
     ("jobs as a map", "jobs: {}\n", "1:7", ("expected a list of jobs, got a map",)),
     ("jobs as nothing", "jobs:\n", "1:6", ("expected a list of jobs, got nothing",)),
@@ -72,12 +74,16 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("an empty command", "jobs:\n  - {name: a, schedule: x, command: ''}\n", "2:37", ("`command` is empty",)),
     ("a blank command", "jobs:\n  - {name: a, schedule: x, command: ' '}\n", "2:37", ("`command` is empty",)),
     ("no arguments", "jobs:\n  - {name: a, schedule: x, command: []}\n", "2:37", ("`command` is empty",)),
-    ("a map as argument", "jobs:\n  - {name: a, schedule: x, command: [{a: b}]}\n", "2:38", ("a text as argument",)),
-    ("NUL in a command", 'jobs:\n  - {name: a, schedule: x, command: "a\\0b"}\n', "2:37", ("control character",)),
-    ("NUL in an argument", 'jobs:\n  - {name: a, schedule: x, command: ["\\0"]}\n', "2:38", ("control character",)),
+    ("a map as argument", "jobs:\n  - {name: a, schedule: x, command: [{a: b}]}\n", "2:38",
+     ("a text as argument",)),
+    ("NUL in a command", 'jobs:\n  - {name: a, schedule: x, command: "a\\0b"}\n', "2:37",
+     ("control character",)),
+    ("NUL in an argument", 'jobs:\n  - {name: a, schedule: x, command: ["\\0"]}\n', "2:38",
+     ("control character",)),
     ("a line end in a name", 'jobs:\n  - {name: "a\\nb", schedule: x, command: c}\n', "2:12", ("control",)),
     ("a name no address can hold", "jobs:\n  - {name: .., schedule: x, command: c}\n", "2:12", ("address",)),
-    ("a long name", f"jobs:\n  - {{name: {'a' * 256}, schedule: x, command: c}}\n", "2:12", ("longer than 255",)),
+    ("a long name", f"jobs:\n  - {{name: {'a' * 256}, schedule: x, command: c}}\n", "2:12",
+     ("longer than 255",)),
     ("stars without quotes", "jobs:\n  - name: a\n    command: x\n    schedule: * * * * *\n", "4:15",
      ("needs quotes", '"* * * * *"')),
     ("a nickname without quotes", "jobs:\n  - name: a\n    command: x\n    schedule: @daily\n", "4:15",
@@ -94,9 +100,11 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("a relative socket", "web:\n  listen: [unix://a.sock]\n", "2:12", ("unix:///absolute/path",)),
     ("listen as text", "web:\n  listen: http://localhost:1\n", "2:11", ("expected a list of addresses",)),
     ("web without listen", "web:\n  headers: {}\n", "2:3", ("no `listen`",)),
-    ("a token", "web:\n  listen: ['http://[::1]:1']\n  authToken: {value: x}\n", "3:3", ("authToken", "honoured")),
+    ("a token", "web:\n  listen: ['http://[::1]:1']\n  authToken: {value: x}\n", "3:3",
+     ("authToken", "honoured")),
     ("a bad mode", "web:\n  listen: ['http://[::1]:1']\n  socketMode: '0999'\n", "3:15", ("octal",)),
-    ("a header with a space", "web:\n  listen: ['http://[::1]:1']\n  headers: {a b: c}\n", "3:12", ("'a b'",)),
+    ("a header with a space", "web:\n  listen: ['http://[::1]:1']\n  headers: {a b: c}\n", "3:12",
+     ("'a b'",)),
     ("state without path", "state: {}\n", "1:8", ("no `path`",)),
     ("a short lease", "state:\n  path: s\n  slotTtlSeconds: 4\n", "3:19", ("at least 5",)),
     ("a short grace", "state:\n  path: s\n  gcGraceSeconds: 60\n", "3:19", ("86400",)),
@@ -121,7 +129,9 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "place", "parts"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("text", "place", "parts"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_bad_document(
     load_files: Callable[..., Configuration],
     text: str | bytes, place: str, parts: tuple[str, ...],

@@ -18,10 +18,11 @@ from sexton.config.load import load
 from sexton.config.schema import SECTIONS, STRUCTURE
 from sexton.model.settings import Configuration
 
-KEYS = sorted({key for section in SECTIONS for key in section.keys()} | set(STRUCTURE) | {"<<", "job"})
+KEYS = sorted({key for section in SECTIONS for key in section.known()} | set(STRUCTURE) | {"<<", "job"})
 SCALARS = st.sampled_from(
-    ["", "null", "~", "true", "yes", "1", "-1", "1e309", ".nan", "${X}", "${", "* * * * *", "'a'", '"\\0"', "&a x", "*a",
-     "!t x", "@daily", "{job_name}", "'{'", "[", "}", "http://localhost:1", "unix:///s", "c.yml", "\t", "..", "%", "-"]
+    ["", "null", "~", "true", "yes", "1", "-1", "1e309", ".nan", "${X}", "${", "* * * * *", "'a'", '"\\0"',
+     "&a x", "*a", "!t x", "@daily", "{job_name}", "'{'", "[", "}", "http://localhost:1", "unix:///s", "c.yml",
+     "\t", "..", "%", "-"]
 )  # fmt: skip
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

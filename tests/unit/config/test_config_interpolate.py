@@ -31,7 +31,9 @@ def test_replaced(text: str, result: str) -> None:
     assert interpolate(text, VARIABLES) == result
 
 
-@pytest.mark.parametrize(("text", "part"), [("${NONE}", "NONE"), ("${", "'${'"), ("${a b}", "${a b}"), ("${}", "${}")])
+@pytest.mark.parametrize(
+    ("text", "part"), [("${NONE}", "NONE"), ("${", "'${'"), ("${a b}", "${a b}"), ("${}", "${}")]
+)
 def test_refused(text: str, part: str) -> None:
     """A variable without a value and a malformed reference are refused by name."""
     with pytest.raises(InterpolationError, match="not") as caught:

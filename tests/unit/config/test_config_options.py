@@ -155,7 +155,8 @@ def test_env_file(load_files: Load) -> None:
     configuration = load_files(
         {
             "sub/c.yml": "defaults: {env_file: ../v.env, environment: [{key: B, value: own}]}\njobs:\n"
-            "  - {name: a, command: x, schedule: y}\n  - {name: b, command: x, schedule: y, env_file: null}\n",
+            "  - {name: a, command: x, schedule: y}\n"
+            "  - {name: b, command: x, schedule: y, env_file: null}\n",
             "v.env": "\ufeff# no\r\nA = 1 2 \r\nB=3\r\n\r\nC='q'=\r\n",
         },
         "sub/c.yml",
@@ -170,7 +171,8 @@ def test_env_file(load_files: Load) -> None:
 def test_bad_lines_of_an_env_file(load_files: Load) -> None:
     """Each line that is no assignment is an error in that file, also when two jobs use it."""
     job = "  - {name: %s, command: x, schedule: y, env_file: v.env}\n"
-    found = load_files({"c.yml": f"jobs:\n{job % 'a'}{job % 'b'}", "v.env": "A=1\nnope\nexport B=2\n"}, "c.yml").errors
+    files = {"c.yml": f"jobs:\n{job % 'a'}{job % 'b'}", "v.env": "A=1\nnope\nexport B=2\n"}
+    found = load_files(files, "c.yml").errors
     assert [str(error).rpartition("/")[2] for error in found] == [
         "v.env:2:1: error: expected KEY=VALUE, got 'nope'",
         "v.env:3:1: error: expected KEY=VALUE, got 'export B=2' (leave out `export`)",

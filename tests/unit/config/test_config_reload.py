@@ -39,7 +39,13 @@ def test_equal_sets_have_no_difference() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"schedule": "@hourly"}, {"timezone": "Asia/Tokyo"}, {"utc": False}, {"day_rule": DayRule.AND}, {"enabled": False}],
+    [
+        {"schedule": "@hourly"},
+        {"timezone": "Asia/Tokyo"},
+        {"utc": False},
+        {"day_rule": DayRule.AND},
+        {"enabled": False},
+    ],
 )
 def test_schedule_part(more: dict[str, Any]) -> None:
     """Whatever moves a job's due instants is told apart from all other changes."""
@@ -48,7 +54,7 @@ def test_schedule_part(more: dict[str, Any]) -> None:
 
 
 def test_signature_notices_changes(tmp_path: Path) -> None:
-    """Content, replacement, removal and new names in a folder are noticed; hidden files and nothing are not."""
+    """Content, replacement, removal and new names in a folder are noticed; hidden files are not."""
     file = tmp_path / "a.yml"
     file.write_text("1")
     sources = [str(tmp_path), str(file), str(tmp_path / "missing.yml"), "\0"]
