@@ -107,7 +107,7 @@ async def test_unfinished_is_oldest_first(store: Store) -> None:
 
 
 async def test_history_is_ordered_by_the_end_of_the_runs(store: Store) -> None:
-    """By `finished_at`, to the microsecond, whatever the order of recording; the newest are kept, oldest first."""
+    """By `finished_at`, to the microsecond, whatever the order of recording; the newest, oldest first."""
     for number, ended in ((1, 3.0), (2, 1.0), (3, 2.000001), (4, 2.0)):
         await store.record(recorded(number, ended=ended))
     assert ids((await store.history("backup", 10)).runs) == [run_id(n) for n in (2, 4, 3, 1)]
@@ -276,7 +276,7 @@ async def test_close_writes_what_is_queued(make_durable: Callable[..., Store]) -
 
 
 async def test_everything_is_as_it_was_after_a_restart(make_durable: Callable[..., Store]) -> None:
-    """Intents, order of recording, totals and job state outlive the process; new records come after the old."""
+    """Intents, order of recording, totals and job state stay; new records come after the old ones."""
     async with opened(make_durable()) as store:
         await store.record(recorded(5))
         await store.intend(launch(6))

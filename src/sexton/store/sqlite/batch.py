@@ -85,32 +85,42 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 def fold(changes: Iterable[Change], *, next_seq: int) -> Batch:
     """Reduce changes, in the order of the calls, to what they leave behind.
 
-    Records take the numbers from `next_seq` on. Prunes come after all rows, so a prune may only be the last
-    change.
+    Records take the numbers from `next_seq` on, at most one per change. Prunes come after all rows, so a
+    prune may only be the last change. Whether a run was known before is for the database to say: `notes`
+    holds what becomes of those that were, `intents` what becomes of those that were not.
     """
-    rows: dict[str, Row] = {}
+    notes: dict[str, Row] = {}
+    intents: dict[str, Row] = {}
+    records: dict[str, Row] = {}
     states: dict[tuple[str, str], PutState] = {}
     prunes: list[Prune] = []
     for change in changes:
         match change:
             case Record(record):
-                rows[record.launch.id] = _final(record, next_seq)
+                run_id = record.launch.id
+                records[run_id] = _final(record, next_seq)
                 next_seq += 1
+                notes.pop(run_id, None)
+                intents.pop(run_id, None)
             case Intend(launch):
-                if launch.id not in rows:
-                    rows[launch.id] = _live(Effect.INTENT, RunRecord(launch=launch, phase=Phase.CLAIMED))
+                if launch.id not in records and launch.id not in intents:
+                    claimed = RunRecord(launch=launch, phase=Phase.CLAIMED)
+                    intents[launch.id] = _live(Effect.INTENT, claimed)
             case Note(record):
-                earlier = rows.get(record.launch.id)
-                effect = Effect.NOTE if earlier is None else earlier.effect
-                if effect != Effect.RECORD:
-                    rows[record.launch.id] = _live(effect, record)
+                run_id = record.launch.id
+                if run_id in intents:
+                    intents[run_id] = _live(Effect.INTENT, record)
+                if run_id not in records:
+                    notes[run_id] = _live(Effect.NOTE, record)
             case PutState(job, key):
                 states[job, key] = change
             case Prune():
                 prunes.append(change)
             case _:
                 assert_never(change)
-    return Batch(rows=tuple(rows.values()), states=tuple(states.values()), prunes=tuple(prunes))
+    # Notes first: they must not meet the intents of this batch.
+    rows = (*notes.values(), *intents.values(), *records.values())
+    return Batch(rows=rows, states=tuple(states.values()), prunes=tuple(prunes))
 
 
 def _live(effect: int, record: RunRecord) -> Row:

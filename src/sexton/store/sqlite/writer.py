@@ -192,7 +192,7 @@ class Writer:
                 self._connection.rollback()
             raise
         self._commits += 1
-        self._next_seq += sum(recorded.values())
+        self._next_seq += len(changes)
         self._count(batch, recorded, overfull)
         return asked, retired
 
