@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from sexton.model.job import JobSpec
@@ -11,6 +11,8 @@ from sexton.model.run import Outcome, RunRecord, StopCause
 from sexton.store.port import JobHistory
 
 REMEMBERED_RUNS = 20
+KEPT_LINES_BYTES = 64 * 1024
+SHOWN_LINES = 1000
 
 
 class Skip:
@@ -25,7 +27,7 @@ class Skip:
 class JobEntry:
     """One job and what has become of its runs in this process (and, with a store, before)."""
 
-    __slots__ = ("last_skip", "recent", "skipped", "spec", "timeouts", "totals", "unconfirmed")
+    __slots__ = ("last_lines", "last_skip", "recent", "skipped", "spec", "timeouts", "totals", "unconfirmed")
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
@@ -37,6 +39,18 @@ class JobEntry:
         """Runs that we stopped and whose end could not be proven."""
         self.skipped = 0
         self.last_skip: Skip | None = None
+        self.last_lines: tuple[tuple[str, str], ...] = ()
+        """The end of the last run's captured output, (stream, line); see `keep_lines`."""
+
+    def keep_lines(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Keep the last lines within KEPT_LINES_BYTES: what the log view shows when nothing runs."""
+        room, kept = KEPT_LINES_BYTES, []
+        for stream, line in reversed(lines):
+            room -= len(line) + 1
+            if room < 0:
+                break
+            kept.append((stream, line))
+        self.last_lines = tuple(reversed(kept))
 
     def recall(self, history: JobHistory) -> None:
         self.recent.extend(history.runs)

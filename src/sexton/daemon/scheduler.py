@@ -56,8 +56,6 @@ class Scheduler:
                 self._launch(due)
                 if number % BREATH == 0:
                     await asyncio.sleep(0)
-                    if self.stopped:
-                        return
             await self._sleep()
 
     def _launch(self, due: Due) -> None:

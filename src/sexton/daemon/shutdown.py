@@ -37,7 +37,7 @@ async def _all_recorded(registry: Registry, seconds: float, at_once: asyncio.Eve
         for run in registry:
             await run.recorded.wait()
 
-    waiters = [asyncio.ensure_future(everything())]
+    waiters: list[asyncio.Future[object]] = [asyncio.ensure_future(everything())]
     if at_once is not None:
         waiters.append(asyncio.ensure_future(at_once.wait()))
     await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

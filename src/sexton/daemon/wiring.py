@@ -17,7 +17,7 @@ from sexton.daemon import systemd
 from sexton.daemon.boot import run_boot_jobs
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
-from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
+from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.reload import Reloader
 from sexton.daemon.scheduler import Scheduler
@@ -113,6 +113,8 @@ class Daemon:
         def on_recorded(run: Run) -> None:
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.remember(run.record())
+                lines = run.capture.lines(SHOWN_LINES) if run.capture is not None else []
+                entry.keep_lines([(stream.value, line) for stream, line in lines])
 
         node = socket.gethostname()
         facilities = Facilities(

@@ -1,0 +1,176 @@
+"""Routes below /jobs, and /status."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from aiohttp import web
+
+from sexton.admission.decide import Refuse, Refusal
+from sexton.api.logs import job_logs
+from sexton.api.routes import (
+    Answer,
+    Media,
+    Parameter,
+    Refused,
+    Route,
+    answer,
+    control_of,
+    integer_parameter,
+    problem,
+    read_body,
+    whole,
+)
+from sexton.api.views import (
+    Cancelled,
+    Fire,
+    Fires,
+    JobFacts,
+    JobRuns,
+    JobView,
+    StartBody,
+    Started,
+    StatusRow,
+    StopBody,
+    job_view,
+    run_stats,
+    run_view,
+)
+from sexton.daemon.control import Control
+from sexton.daemon.jobs import JobEntry
+from sexton.schedule.explain import Explanation
+
+DEFAULT_RUNS = 50
+MAX_RUNS = 1000
+CANCEL_WAIT_SLACK = 60.0
+
+
+def view_of(control: Control, entry: JobEntry) -> JobView:
+    live = control.live_runs(entry.spec.name)
+    facts = JobFacts(
+        run_ids=[run.id for run in live], pids=[run.pid for run in live if run.pid is not None],
+        next_fire=control.next_fire(entry.spec.name), is_reboot=control.is_reboot(entry), now=control.clock.now(),
+    )
+    return job_view(entry, facts)
+
+
+async def list_jobs(request: web.Request) -> web.Response:
+    control = control_of(request)
+    return answer([view_of(control, entry) for entry in control.jobs])
+
+
+async def get_job(request: web.Request) -> web.Response:
+    control = control_of(request)
+    return answer(view_of(control, control.job(request.match_info["name"])))
+
+
+async def job_runs(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    history = await control_of(request).history(name, whole(request, "limit", DEFAULT_RUNS, 1, MAX_RUNS))
+    runs = list(history.runs)
+    stats = run_stats(dict(history.totals), runs)
+    return answer(JobRuns(name=name, runs=[run_view(record) for record in runs], stats=stats))
+
+
+async def start(request: web.Request) -> web.Response:
+    body = await read_body(request, StartBody)
+    name = request.match_info["name"]
+    result = control_of(request).start(name, requested_by=body.requested_by or "api")
+    if isinstance(result, Refuse):
+        raise Refused(503 if result.refusal is Refusal.SHUTTING_DOWN else 409, result.message)
+    return answer(Started(started=name, run=result.id, waits_for=sorted(result.waits_for)))
+
+
+async def cancel(request: web.Request) -> web.Response:
+    """Answers when the cancel sequence of every instance has finished."""
+    body = await read_body(request, StopBody)
+    control, name = control_of(request), request.match_info["name"]
+    runs = control.cancel_job(name, reason=body.reason, requested_by=body.requested_by or "api", force=body.force)
+    bound = max(run.job.kill_timeout for run in runs) + CANCEL_WAIT_SLACK
+    await control.wait_ended(runs, bound)
+    return answer(Cancelled(cancelled=name, instances=len(runs)))
+
+
+async def status(request: web.Request) -> web.Response:
+    control = control_of(request)
+    rows = [_row(view_of(control, entry)) for entry in control.jobs]
+    if "application/json" in request.headers.get("Accept", ""):
+        return answer(rows)
+    return web.Response(text="".join(_line(row) + "\n" for row in rows))
+
+
+def _row(view: JobView) -> StatusRow:
+    state = "running" if view.running else "scheduled" if view.enabled else "disabled"
+    return StatusRow(job=view.name, status=state, pid=view.pids, scheduled_in=view.scheduled_in,
+                     never_fires=view.never_fires)
+
+
+def _line(row: StatusRow) -> str:
+    if row.status == "running":
+        return f"{row.job}: running (pid: {', '.join(map(str, row.pid)) or 'starting'})"
+    if row.status == "disabled":
+        return f"{row.job}: disabled"
+    if row.never_fires:
+        return f"{row.job}: scheduled (never fires)"
+    if isinstance(row.scheduled_in, float):
+        return f"{row.job}: scheduled (in {_span(row.scheduled_in)})"
+    return f"{row.job}: scheduled ({row.scheduled_in})"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= size or size == 1:
+            count = max(0, int(seconds // size))
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    raise AssertionError("unreachable")
+
+
+async def next_fires(request: web.Request) -> web.Response:
+    control, name = control_of(request), request.match_info["name"]
+    now = control.clock.now()
+    fires = control.fires_of(name, whole(request, "count", 10, 1, 1000))
+    return answer(Fires(fires=[Fire(job=name, at=at, in_seconds=round((at - now).total_seconds(), 3)) for at in fires]))
+
+
+async def explain(request: web.Request) -> web.Response:
+    at = None
+    if (text := request.query.get("at")) is not None:
+        try:
+            at = datetime.fromisoformat(text)
+            if at.tzinfo is None:
+                raise ValueError
+            at.astimezone(control_of(request).clock.now().tzinfo)
+        except (ValueError, OverflowError):
+            raise Refused(400, f"at must be an ISO 8601 instant with an offset, not {text!r}") from None
+    found = control_of(request).explain(request.match_info["name"], at)
+    if found is None:
+        raise Refused(409, "the job runs at the start of the daemon (@reboot), at no other time")
+    return answer(found)
+
+
+_UNKNOWN = {404: problem("There is no such job")}
+_BODY = {400: problem("The body is not as expected"), 415: problem("The body is not JSON")}
+
+ROUTES = (
+    Route("GET", "/status", status, "One line (or JSON row) for each job",
+          {200: Answer("Text, or JSON rows when Accept asks for them", list[StatusRow])}),
+    Route("GET", "/jobs", list_jobs, "All jobs with their state", {200: Answer("All jobs", list[JobView])}),
+    Route("GET", "/jobs/{name}", get_job, "One job with its state", {200: Answer("The job", JobView), **_UNKNOWN}),
+    Route("GET", "/jobs/{name}/runs", job_runs, "Recorded runs of a job, oldest first",
+          {200: Answer("Runs and totals", JobRuns), 400: problem("limit is wrong"), **_UNKNOWN},
+          parameters=(integer_parameter("limit", 1, MAX_RUNS, "how many of the newest runs"),)),
+    Route("GET", "/jobs/{name}/logs", job_logs, "Lines of the running or last run, then live ones",
+          {200: Answer("Server-sent events: line, end", media=Media.EVENTS), **_UNKNOWN}),
+    Route("GET", "/jobs/{name}/next", next_fires, "The coming occurrences of a job",
+          {200: Answer("Occurrences", Fires), 400: problem("count is wrong"), **_UNKNOWN},
+          parameters=(integer_parameter("count", 1, 1000, "how many"),)),
+    Route("GET", "/jobs/{name}/explain", explain, "Why the job runs or does not run at an instant",
+          {200: Answer("Field by field", Explanation), 400: problem("at is wrong"),
+           409: problem("The job has no times"), **_UNKNOWN},
+          parameters=(Parameter("at", {"type": "string", "format": "date-time"}, "the instant; now without it"),)),
+    Route("POST", "/jobs/{name}/start", start, "Start a run now, through the same door as the schedule",
+          {200: Answer("The run", Started), 409: problem("Forbidden by the overlap policy, or disabled"),
+           503: problem("The daemon is shutting down"), **_UNKNOWN, **_BODY}, body=StartBody),
+    Route("POST", "/jobs/{name}/cancel", cancel, "Stop every instance; answers when the sequences have finished",
+          {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **_BODY}, body=StopBody),
+)

@@ -1,0 +1,158 @@
+"""Output over HTTP: server-sent events for a job, the whole log (with ranges, or followed) for a run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from sexton.api.routes import Refused, control_of
+from sexton.daemon.jobs import SHOWN_LINES
+from sexton.execution.messages import Stream
+from sexton.run.live import Run
+
+PING_SECONDS = 15.0
+CHUNK = 256 * 1024
+
+
+class Line(msgspec.Struct):
+    stream: str
+    line: str
+
+
+class End(msgspec.Struct, omit_defaults=True):
+    started_at: str | None = None
+    dropped_lines: int = 0
+
+
+def _event(name: str, data: msgspec.Struct) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _lines(lines: Sequence[tuple[Stream, str]]) -> bytes:
+    return b"".join(_event("line", Line(stream.value, line)) for stream, line in lines)
+
+
+async def job_logs(request: web.Request) -> web.StreamResponse:
+    """Replay what memory holds of the running (or last) run, follow it, and say when it has ended."""
+    control = control_of(request)
+    entry = control.job(request.match_info["name"])
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    live = [run for run in control.live_runs(entry.spec.name) if run.capture is not None]
+    if not live:
+        last = entry.last_run
+        started = last.started_at.isoformat() if last and last.started_at else None
+        await response.prepare(request)
+        await response.write(b"".join(_event("line", Line(s, text)) for s, text in entry.last_lines))
+        await response.write(_event("end", End(started_at=started)))
+        return response
+    run = live[-1]
+    # Taken together with the replay, before anything is awaited: no line is lost or seen twice.
+    replay = control.last_lines(run, SHOWN_LINES)
+    follower = control.follow(run)
+    assert follower is not None
+    try:
+        await response.prepare(request)
+        await response.write(_lines(replay))
+        while True:
+            try:
+                lines = await asyncio.wait_for(follower.take(), PING_SECONDS)
+            except TimeoutError:
+                await response.write(b": ping\n\n")
+                continue
+            if not lines:
+                break
+            await response.write(_lines(lines))
+        started = run.started_at.isoformat() if run.started_at else None
+        await response.write(_event("end", End(started_at=started, dropped_lines=follower.dropped)))
+    finally:
+        control.unfollow(run, follower)
+    return response
+
+
+async def run_log(request: web.Request) -> web.StreamResponse:
+    control, run_id = control_of(request), request.match_info["id"]
+    record = await control.run(run_id)
+    live = control.live_run(run_id)
+    if request.query.get("follow") in ("1", "true") and live is not None and live.capture is not None:
+        return await _follow(request, live)
+    files = await asyncio.get_running_loop().run_in_executor(None, control.log_files, run_id)
+    if files:
+        return await _send_files(request, files)
+    if live is not None and live.capture is not None:
+        return web.Response(body=b"".join(piece.data for piece in live.capture.pieces()), content_type="text/plain")
+    size = sum(s.bytes for s in (record.output.stdout, record.output.stderr) if s) if record.output else 0
+    if size:
+        raise Refused(404, "the output of this run was not kept (it is with a `state` section)")
+    return web.Response(body=b"", content_type="text/plain")
+
+
+async def _follow(request: web.Request, run: Run) -> web.StreamResponse:
+    control = control_of(request)
+    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"})
+    replay = control.last_lines(run, 1_000_000)
+    follower = control.follow(run)
+    assert follower is not None
+    try:
+        await response.prepare(request)
+        lines: Sequence[tuple[Stream, str]] = replay
+        if not lines:
+            lines = await follower.take()
+        while lines:
+            await response.write("".join(line + "\n" for _, line in lines).encode())
+            lines = await follower.take()
+        if follower.dropped:
+            await response.write(f"[.... {follower.dropped} lines dropped: the reader was too slow ....]\n".encode())
+    finally:
+        control.unfollow(run, follower)
+    return response
+
+
+def parse_range(text: str | None, size: int) -> tuple[int, int] | None:
+    """The one byte range (first, past the last) that is asked for; None for all. Raises Refused (416)."""
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", text.strip()) if text else None
+    if match is None or match[0] == "bytes=-":
+        return None
+    if not match[1]:
+        first, end = max(0, size - int(match[2])), size
+    else:
+        first = int(match[1])
+        end = min(int(match[2]) + 1, size) if match[2] else size
+    if first >= size or end <= first:
+        raise Refused(416, f"the log has {size} bytes")
+    return first, end
+
+
+async def _send_files(request: web.Request, files: list[Path]) -> web.StreamResponse:
+    loop = asyncio.get_running_loop()
+    sizes = [path.stat().st_size for path in files]
+    total = sum(sizes)
+    asked = parse_range(request.headers.get("Range"), total)
+    first, end = asked or (0, total)
+    headers = {"Accept-Ranges": "bytes", "Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+    if asked:
+        headers["Content-Range"] = f"bytes {first}-{end - 1}/{total}"
+    response = web.StreamResponse(status=206 if asked else 200, headers=headers)
+    response.content_length = end - first
+    await response.prepare(request)
+    position = 0
+    for path, size in zip(files, sizes, strict=True):
+        start, stop = max(first - position, 0), min(end - position, size)
+        while start < stop:
+            data = await loop.run_in_executor(None, _read, path, start, min(CHUNK, stop - start))
+            if not data:
+                break
+            await response.write(data)
+            start += len(data)
+        position += size
+    return response
+
+
+def _read(path: Path, start: int, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(count)

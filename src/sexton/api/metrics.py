@@ -1,0 +1,55 @@
+"""Prometheus metrics, made at the moment of the scrape from what the daemon counts anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from sexton.daemon.control import Control
+from sexton.model.run import Outcome
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class _Collector:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def collect(self) -> Iterator[Metric]:
+        health = self._control.health()
+        yield GaugeMetricFamily("sexton_config_last_reload_successful", "1 when the last load was taken up",
+                                value=float(health.last_reload.ok))
+        yield GaugeMetricFamily("sexton_config_last_reload_success_timestamp_seconds", "When one was last taken up",
+                                value=self._control.reloader.last_success.timestamp())
+        yield CounterMetricFamily("sexton_config_reload_failures", "Loads that were refused", value=health.reload_failures)
+        yield CounterMetricFamily("sexton_store_failures", "Writes that the store refused", value=health.store_failures)
+        yield CounterMetricFamily("sexton_mirror_dropped_bytes", "Captured output not repeated: nobody read ours",
+                                  value=health.mirror_dropped_bytes)
+        yield from self._jobs()
+
+    def _jobs(self) -> Iterator[Metric]:
+        runs = CounterMetricFamily("sexton_job_runs", "Recorded runs by outcome", labels=["job_name", "status"])
+        timeouts = CounterMetricFamily("sexton_job_timeouts", "Runs ended by executionTimeout", labels=["job_name"])
+        unconfirmed = CounterMetricFamily("sexton_job_unconfirmed_terminations", "Stopped runs of which something may be left",
+                                          labels=["job_name"])
+        skipped = CounterMetricFamily("sexton_job_skipped", "Launches that did not happen", labels=["job_name"])
+        running = GaugeMetricFamily("sexton_job_running", "Runs that have not ended", labels=["job_name"])
+        for entry in list(self._control.jobs):
+            name = entry.spec.name
+            for outcome in Outcome:
+                runs.add_metric([name, outcome.value], entry.totals[outcome])
+            timeouts.add_metric([name], entry.timeouts)
+            unconfirmed.add_metric([name], entry.unconfirmed)
+            skipped.add_metric([name], entry.skipped)
+            running.add_metric([name], len(self._control.registry.running(name)))
+        yield from (runs, timeouts, unconfirmed, skipped, running)
+
+
+def render(control: Control) -> bytes:
+    """The exposition text. Takes no lock and changes nothing, so a worker thread may do it."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(control))
+    return generate_latest(registry)

@@ -1,0 +1,85 @@
+"""Routes below /runs."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from sexton.api.logs import run_log
+from sexton.api.routes import (
+    Answer,
+    Media,
+    Parameter,
+    Refused,
+    Route,
+    answer,
+    control_of,
+    integer_parameter,
+    number,
+    problem,
+    read_body,
+    whole,
+)
+from sexton.api.views import RunList, RunView, StopBody, run_view
+from sexton.model.run import Outcome
+
+DEFAULT_RUNS = 100
+MAX_RUNS = 1000
+MAX_WAIT = 3600
+
+
+async def list_runs(request: web.Request) -> web.Response:
+    text, outcome = request.query.get("outcome"), None
+    if text is not None:
+        try:
+            outcome = Outcome(text)
+        except ValueError:
+            raise Refused(400, f"outcome must be one of {', '.join(o.value for o in Outcome)}") from None
+    limit = whole(request, "limit", DEFAULT_RUNS, 1, MAX_RUNS)
+    records = await control_of(request).runs(
+        job=request.query.get("job"), outcome=outcome, limit=limit, before=request.query.get("before")
+    )
+    following = records[-1].launch.id if len(records) == limit else None
+    return answer(RunList(runs=[run_view(record) for record in records], next=following))
+
+
+async def get_run(request: web.Request) -> web.Response:
+    return answer(run_view(await control_of(request).run(request.match_info["id"])))
+
+
+async def cancel_run(request: web.Request) -> web.Response:
+    """202 at once; with `wait`, 200 when the sequence has finished within that many seconds."""
+    body = await read_body(request, StopBody)
+    seconds = number(request, "wait", 0.0, 0.0, MAX_WAIT)
+    control = control_of(request)
+    run = await control.cancel_run(
+        request.match_info["id"], reason=body.reason, requested_by=body.requested_by or "api", force=body.force
+    )
+    ended = await control.wait_ended([run], seconds) if seconds else False
+    return answer(run_view(run.record()), 200 if ended else 202)
+
+
+_UNKNOWN = {404: problem("There is no such run")}
+
+ROUTES = (
+    Route("GET", "/runs", list_runs, "Runs of all jobs, newest first; live ones as they are now",
+          {200: Answer("Runs", RunList), 400: problem("A parameter is wrong")},
+          parameters=(
+              Parameter("job", {"type": "string"}, "only runs of this job"),
+              Parameter("outcome", {"type": "string", "enum": [o.value for o in Outcome]}, "only this outcome"),
+              Parameter("before", {"type": "string"}, "only runs older than this id"),
+              integer_parameter("limit", 1, MAX_RUNS, "how many"),
+          )),
+    Route("GET", "/runs/{id}", get_run, "One run", {200: Answer("The run", RunView), **_UNKNOWN}),
+    Route("POST", "/runs/{id}/cancel", cancel_run, "Stop one run",
+          {200: Answer("The sequence has finished within `wait`", RunView), 202: Answer("Asked", RunView),
+           400: problem("The body or a parameter is wrong"), 409: problem("The run has ended"),
+           415: problem("The body is not JSON"), **_UNKNOWN},
+          body=StopBody,
+          parameters=(Parameter("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
+                                "seconds to wait for the end"),)),
+    Route("GET", "/runs/{id}/log", run_log, "The whole output of a run; honours Range",
+          {200: Answer("Output", media=Media.BYTES), 206: Answer("A range of it", media=Media.BYTES),
+           416: problem("No such range"), **_UNKNOWN},
+          parameters=(Parameter("follow", {"type": "string", "enum": ["0", "1"]},
+                                "stream lines until the run's output ends"),)),
+)

@@ -1,0 +1,149 @@
+"""The HTTP server: sockets, the guard against foreign web pages, and errors as JSON."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from sexton.api import jobs, runs, system
+from sexton.api.openapi import document
+from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
+from sexton.daemon.control import Control, NotRunning, Unknown
+from sexton.model.errors import StoreError
+from sexton.model.settings import Configuration, WebSettings
+
+logger = logging.getLogger("sexton.api")
+
+ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
+ALLOWED_ORIGINS = web.AppKey("allowed_origins", frozenset[str])
+EXTRA_HEADERS = web.AppKey("extra_headers", dict[str, str])
+READING = ("GET", "HEAD", "OPTIONS")
+INSTANCE = secrets.token_hex(8)
+
+
+async def openapi(_: web.Request) -> web.Response:
+    return answer(document(ROUTES))
+
+
+ROUTES: tuple[Route, ...] = (
+    *system.ROUTES,
+    *jobs.ROUTES,
+    *runs.ROUTES,
+    Route("GET", "/openapi.json", openapi, "This document", {200: Answer("OpenAPI 3.1", dict)}),
+)
+
+
+def make_app(control: Control, settings: WebSettings) -> web.Application:
+    app = web.Application(middlewares=[_guard])
+    app[CONTROL] = control
+    app[ALLOWED_ORIGINS] = frozenset(settings.allowed_origins)
+    app[ALLOWED_HOSTS] = frozenset(urlsplit(origin).hostname or "" for origin in settings.allowed_origins)
+    app[EXTRA_HEADERS] = dict(settings.headers)
+    for route in ROUTES:
+        app.router.add_route(route.method, route.path, route.handler)
+    app.on_response_prepare.append(_stamp)
+    return app
+
+
+async def _stamp(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Sexton-Instance"] = INSTANCE
+    for name, value in request.app[EXTRA_HEADERS].items():
+        response.headers.setdefault(name, value)
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    """Every answer that is no success is `{"error": reason}`; requests that a foreign web page could have made are refused."""
+    try:
+        _refuse_foreign(request)
+        return await handler(request)
+    except Refused as refused:
+        return answer({"error": refused.reason}, refused.status)
+    except Unknown as unknown:
+        return answer({"error": str(unknown)}, 404)
+    except NotRunning as idle:
+        return answer({"error": str(idle)}, 409)
+    except StoreError as failure:
+        return answer({"error": f"the store cannot answer: {failure}"}, 503)
+    except web.HTTPException as failure:
+        reply = answer({"error": f"{failure.status}: {failure.reason}"}, failure.status)
+        if (allow := failure.headers.get("Allow")) is not None:
+            reply.headers["Allow"] = allow
+        return reply
+    except ConnectionResetError:
+        raise
+    except Exception:
+        logger.exception("internal error in %s %s", request.method, request.path)
+        return answer({"error": "500: Internal Server Error"}, 500)
+
+
+def _refuse_foreign(request: web.Request) -> None:
+    """A page in an operator's browser may send simple requests to loopback: its Origin gives it away, and a name that was
+    rebound to loopback stands in Host. Tools send no Origin and name us as they reached us."""
+    over_unix = request.transport is not None and isinstance(request.transport.get_extra_info("sockname"), str | bytes)
+    host = urlsplit(f"//{request.host}").hostname or ""
+    known_host = over_unix or _is_loopback_name(host) or host in request.app[ALLOWED_HOSTS]
+    if not known_host:
+        raise Refused(403, f"Host {host!r} is not an address of this daemon")
+    origin = request.headers.get("Origin")
+    if origin is None or request.method in READING or origin in request.app[ALLOWED_ORIGINS]:
+        return
+    if origin != f"http://{request.host}":
+        raise Refused(403, f"requests from the origin {origin!r} are refused (web.allowedOrigins)")
+
+
+def _is_loopback_name(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve(control: Control, configuration: Configuration) -> Callable[[], Awaitable[None]]:
+    """Listen on every address of `web.listen`. Returns how to stop. Raises OSError when an address cannot be had."""
+    settings = configuration.settings.web
+    if settings is None:
+        return _nothing
+    runner = web.AppRunner(make_app(control, settings), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        for address in settings.listen:
+            await _listen(runner, address, settings.socket_mode)
+            logger.info("API on %s", address)
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner.cleanup
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None) -> None:
+    parts = urlsplit(address)
+    if parts.scheme == "unix":
+        path = parts.path
+        try:
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                os.unlink(path)  # left by a daemon that was killed
+        except FileNotFoundError:
+            pass
+        before = os.umask(0o177)  # from the first moment nobody but us may connect
+        try:
+            await web.UnixSite(runner, path).start()
+        finally:
+            os.umask(before)
+        if socket_mode is not None:
+            os.chmod(path, socket_mode)
+    else:
+        await web.TCPSite(runner, parts.hostname, parts.port or 80, reuse_address=True).start()

@@ -1,0 +1,243 @@
+"""What the API shows: the same types are answers, OpenAPI schemas and what the command line reads.
+
+Names that the reference daemon has are kept as they are there (snake_case with a few camelCase ones).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from sexton.daemon.jobs import JobEntry
+from sexton.model.job import JobSpec, ScheduleFields
+from sexton.model.run import Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
+
+
+class Resources(msgspec.Struct, kw_only=True):
+    cpu_seconds: float
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    max_rss_bytes: int
+
+
+class RunView(msgspec.Struct, kw_only=True):
+    """One run. `outcome`, `finished_at` and `duration` are null while it lives."""
+
+    id: str
+    job: str
+    trigger: str
+    attempt: int
+    node: str
+    phase: str
+    outcome: str | None
+    exit_code: int | None
+    exit: Exit | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration: float | None
+    fail_reason: str | None
+    scheduled_for: datetime | None
+    created_at: datetime
+    deadline_at: datetime | None
+    requested_by: str | None
+    stop: Stop | None
+    gone: Gone | None
+    containment: str
+    pid: int | None
+    output: OutputFacts | None
+    resources: Resources | None
+    ranAt: datetime | None  # noqa: N815  # the reference's name
+
+
+def run_view(record: RunRecord) -> RunView:
+    launch, usage = record.launch, record.usage
+    resources = usage and Resources(
+        cpu_seconds=usage.cpu_user_seconds + usage.cpu_system_seconds, cpu_user_seconds=usage.cpu_user_seconds,
+        cpu_system_seconds=usage.cpu_system_seconds, max_rss_bytes=usage.max_rss_bytes,
+    )
+    return RunView(
+        id=launch.id, job=launch.job, trigger=launch.trigger.value, attempt=launch.attempt, node=launch.node,
+        phase=record.phase.value, outcome=record.outcome.value if record.outcome else None, exit_code=record.exit_code,
+        exit=record.exit, started_at=record.started_at, finished_at=record.finished_at, duration=record.duration,
+        fail_reason=record.fail_reason, scheduled_for=launch.scheduled_for, created_at=launch.created_at,
+        deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
+        containment=record.containment.value, pid=record.pid, output=record.output, resources=resources or None,
+        ranAt=record.finished_at,
+    )
+
+
+class HistoryMark(msgspec.Struct, kw_only=True):
+    outcome: str | None
+    duration: float | None
+
+
+class SkipView(msgspec.Struct, kw_only=True):
+    """The latest launch that did not happen, and why."""
+
+    at: datetime
+    reason: str
+    scheduled_for: datetime | None
+
+
+class JobView(msgspec.Struct, kw_only=True):
+    """One job with its state. `pids` are the own processes of its runs that are not recorded yet."""
+
+    name: str
+    enabled: bool
+    schedule: str | ScheduleFields
+    command: str | tuple[str, ...]
+    captureStdout: bool  # noqa: N815
+    captureStderr: bool  # noqa: N815
+    utc: bool
+    timezone: str | None
+    running: bool
+    pids: list[int]
+    runs: list[str]
+    """Ids of the runs that are not recorded yet."""
+    scheduled_in: float | str | None
+    scheduled_at: datetime | None
+    never_fires: bool
+    last_run: RunView | None
+    history: list[HistoryMark]
+    skipped: int
+    last_skip: SkipView | None
+    concurrencyPolicy: str  # noqa: N815
+    concurrencyScope: str  # noqa: N815
+    executionTimeout: float | None  # noqa: N815
+    killTimeout: float  # noqa: N815
+    priority: str
+    ignored_options: tuple[str, ...]
+    source: str
+    paused: None = None
+
+
+class JobFacts(msgspec.Struct, kw_only=True):
+    """What the view needs besides the entry."""
+
+    run_ids: list[str]
+    pids: list[int]
+    next_fire: datetime | None
+    is_reboot: bool
+    now: datetime
+
+
+def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
+    spec: JobSpec = entry.spec
+    scheduled_in: float | str | None = None
+    if spec.enabled and facts.is_reboot:
+        scheduled_in = "@reboot"
+    elif facts.next_fire is not None:
+        scheduled_in = round((facts.next_fire - facts.now).total_seconds(), 3)
+    last, skip = entry.last_run, entry.last_skip
+    return JobView(
+        name=spec.name, enabled=spec.enabled, schedule=spec.schedule, command=spec.command,
+        captureStdout=spec.capture_stdout, captureStderr=spec.capture_stderr, utc=spec.utc, timezone=spec.timezone,
+        running=bool(facts.run_ids), pids=facts.pids, runs=facts.run_ids, scheduled_in=scheduled_in,
+        scheduled_at=facts.next_fire, never_fires=spec.enabled and scheduled_in is None,
+        last_run=run_view(last) if last else None,
+        history=[HistoryMark(outcome=r.outcome.value if r.outcome else None, duration=r.duration) for r in entry.recent],
+        skipped=entry.skipped,
+        last_skip=SkipView(at=skip.at, reason=skip.reason, scheduled_for=skip.scheduled_for) if skip else None,
+        concurrencyPolicy=spec.concurrency_policy.value, concurrencyScope=spec.concurrency_scope.value,
+        executionTimeout=spec.execution_timeout, killTimeout=spec.kill_timeout, priority=spec.priority.value,
+        ignored_options=spec.ignored_options, source=str(spec.place),
+    )
+
+
+class RunStats(msgspec.Struct, kw_only=True):
+    """Totals over the recorded runs that are kept; durations over the runs of this answer."""
+
+    total: int
+    success: int
+    failure: int
+    cancelled: int
+    replaced: int
+    unknown: int
+    success_rate: float | None
+    avg_duration: float | None
+    min_duration: float | None
+    max_duration: float | None
+    last_duration: float | None
+
+
+def run_stats(totals: dict[Outcome, int], runs: list[RunRecord]) -> RunStats:
+    durations = [record.duration for record in runs if record.duration is not None]
+    success, failure = totals.get(Outcome.SUCCESS, 0), totals.get(Outcome.FAILURE, 0)
+    return RunStats(
+        total=sum(totals.values()), success=success, failure=failure, cancelled=totals.get(Outcome.CANCELLED, 0),
+        replaced=totals.get(Outcome.REPLACED, 0), unknown=totals.get(Outcome.UNKNOWN, 0),
+        success_rate=round(success / (success + failure), 4) if success + failure else None,
+        avg_duration=round(sum(durations) / len(durations), 6) if durations else None,
+        min_duration=min(durations, default=None), max_duration=max(durations, default=None),
+        last_duration=durations[-1] if durations else None,
+    )
+
+
+class JobRuns(msgspec.Struct, kw_only=True):
+    name: str
+    runs: list[RunView]
+    stats: RunStats
+
+
+class RunList(msgspec.Struct, kw_only=True):
+    runs: list[RunView]
+    next: str | None
+    """Give it as `before` to read on; null at the end."""
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    error: str
+
+
+class StartBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    requested_by: str | None = None
+
+
+class StopBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`force` skips the grace period; sent again, it cuts short one that has begun."""
+
+    reason: str | None = None
+    requested_by: str | None = None
+    force: bool = False
+
+
+class Started(msgspec.Struct, kw_only=True):
+    started: str
+    run: str
+    waits_for: list[str]
+    """Runs that this one replaces and that have not ended yet."""
+
+
+class Cancelled(msgspec.Struct, kw_only=True):
+    cancelled: str
+    instances: int
+
+
+class StatusRow(msgspec.Struct, kw_only=True):
+    job: str
+    status: str
+    pid: list[int]
+    scheduled_in: float | str | None
+    never_fires: bool
+
+
+class Fire(msgspec.Struct, kw_only=True):
+    job: str
+    at: datetime
+    in_seconds: float
+
+
+class Fires(msgspec.Struct, kw_only=True):
+    fires: list[Fire]
+
+
+class SchedulePreview(msgspec.Struct, kw_only=True):
+    expression: str
+    timezone: str
+    valid: bool
+    reboot: bool
+    description: str | None
+    fires: list[datetime]
+    never_fires: bool
+    error: str | None

@@ -1,0 +1,51 @@
+"""`sexton -c PATH`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from sexton.cli.exits import Exit
+from sexton.daemon import loading
+
+
+def run_daemon(path: str, level: str) -> int:
+    """Load, refuse or run. Exit status 0 after a clean end, 1 for a configuration or a store that cannot be used."""
+    child = loading.begin(path)  # parses on the other core while this process imports the rest
+    from sexton.api.server import serve
+    from sexton.daemon.logs import LogThread
+    from sexton.daemon.wiring import Daemon, secure_standard_descriptors
+    from sexton.model.errors import SextonError
+
+    secure_standard_descriptors()
+    configuration = loading.finish(child)
+    for finding in configuration.findings:
+        print(finding, file=sys.stderr)
+    if configuration.errors:
+        print(f"{len(configuration.errors)} error(s): the daemon is not started", file=sys.stderr)
+        return Exit.FAILED
+    try:
+        logs = LogThread(level, configuration.settings.logging)
+    except ValueError as refused:
+        print(f"error: {refused}", file=sys.stderr)
+        return Exit.FAILED
+    try:
+        return asyncio.run(Daemon(path, configuration, logs, serve).run())
+    except (SextonError, OSError) as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return Exit.FAILED
+    finally:
+        logs.close()
+
+
+def check(path: str) -> int:
+    """`sexton check PATH`: every finding, then the verdict. Exit status 0, or 1 when there is an error."""
+    configuration = loading.load_here(path)
+    for finding in configuration.findings:
+        print(finding, file=sys.stderr)
+    if configuration.errors:
+        print(f"{len(configuration.errors)} error(s).", file=sys.stderr)
+        return Exit.FAILED
+    warned = f", {len(configuration.warnings)} warning(s)" if configuration.warnings else ""
+    print(f"Configuration is valid. ({len(configuration.jobs)} job(s){warned})")
+    return Exit.OK
