@@ -82,7 +82,10 @@ def fields(reading: Reading, node: MappingNode, section: Section) -> Fields:
             reading.error(key_node, f"`{key}` cannot be honoured", section.refused[key])
         else:
             message = f"unknown option {shown(key)} {section.here}"
-            reading.error(key_node, message, suggestion(key, section))
+            lookup = (key, section.here)
+            if lookup not in reading.suggestions:
+                reading.suggestions[lookup] = suggestion(key, section)
+            reading.error(key_node, message, reading.suggestions[lookup])
     return values, nodes, ignored
 
 

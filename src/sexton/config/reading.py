@@ -17,6 +17,8 @@ ScheduleCheck = Callable[[JobSpec], Sequence[tuple[Severity, str, "str | None"]]
 """What the schedule room has to say about a job's schedule: severity, message, hint."""
 Read = Callable[["Reading", Option, "Node"], Any]
 """Reads one value; answers INVALID after it has reported an error."""
+Zones = dict[str, "tuple[str, str | None] | None"]
+"""Time zones already looked up: None for one that exists, else what is wrong and what may have been meant."""
 
 
 class Reading:
@@ -30,7 +32,7 @@ class Reading:
         check_schedule: ScheduleCheck,
         findings: list[Finding],
         sources: dict[str, None],
-        zones: dict[str, bool],
+        zones: Zones,
         readers: Mapping[Kind, Read],
     ) -> None:
         self.path = path
@@ -40,7 +42,8 @@ class Reading:
         self.sources = sources
         self.readers = readers
         self.zones = zones
-        """Time zone names already looked up, and whether they exist."""
+        self.suggestions: dict[tuple[str, str], str | None] = {}
+        """Looked up once for each unknown key, however many jobs repeat it."""
         self.ignored: dict[tuple[str, str], list[Place]] = {}
         """Where each option that is not acted on stands, by section and name."""
 

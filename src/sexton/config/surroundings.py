@@ -12,7 +12,7 @@ from yaml import MappingNode, Node
 from sexton.config.document import decode, described
 from sexton.config.files import read_bytes
 from sexton.config.mapping import fields, nearest
-from sexton.config.reading import INVALID, Invalid, Reading, shown
+from sexton.config.reading import INVALID, Invalid, Reading, Zones, shown
 from sexton.config.scalars import INTEGER, is_empty, is_null
 from sexton.config.schema import ENVIRONMENT_ENTRY, Option
 from sexton.config.values import items, scalar, text, words
@@ -40,12 +40,14 @@ def timezone(reading: Reading, option: Option, node: Node) -> Any:
     return INVALID
 
 
-def zone_trouble(zone: str, known: dict[str, bool]) -> tuple[str, str | None] | None:
+def zone_trouble(zone: str, known: Zones) -> tuple[str, str | None] | None:
     """Decide whether a time zone exists here: None, or what is wrong and what may have been meant."""
     if zone not in known:
-        known[zone] = _zone_exists(zone)
-    if known[zone]:
-        return None
+        known[zone] = None if _zone_exists(zone) else _unknown_zone(zone)
+    return known[zone]
+
+
+def _unknown_zone(zone: str) -> tuple[str, str | None]:
     from zoneinfo import available_timezones
 
     close = nearest(zone, sorted(available_timezones()))

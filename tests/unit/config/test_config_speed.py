@@ -22,6 +22,17 @@ def test_a_thousand_jobs(load_text: Callable[..., Configuration]) -> None:
     assert min(durations) < 0.25
 
 
+def test_a_thousand_mistakes(load_text: Callable[..., Configuration]) -> None:
+    """The same mistake in 1,000 jobs costs one search for what was meant, not 1,000."""
+    job = "  - {name: job-%d, command: x, schedule: y, timezone: Europe/Berln, excutionTimeout: 5}\n"
+    text = "jobs:\n" + "".join(job % number for number in range(1000))
+    begun = time.perf_counter()
+    found = load_text(text).errors
+    assert time.perf_counter() - begun < 2
+    assert len(found) == 2000
+    assert all(error.hint for error in found)
+
+
 def test_what_is_seldom_needed_is_not_imported() -> None:
     """The loader runs in a process of its own: it must not pay for suggestions, zones or an event loop."""
     script = "import sys, sexton.config.load; print(*sys.modules)"
