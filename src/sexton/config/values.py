@@ -50,6 +50,7 @@ def words(reading: Reading, node: Node, value: str, name: str, *, replace: bool 
 
 
 def text(reading: Reading, option: Option, node: Node) -> Any:
+    """Text that is not empty; null where the option knows it."""
     if is_null(node):
         if option.nullable:
             return None
@@ -67,6 +68,7 @@ def text(reading: Reading, option: Option, node: Node) -> Any:
 
 
 def boolean(reading: Reading, option: Option, node: Node) -> Any:
+    """`true` or `false`, quoted or not."""
     value = scalar(reading, option, node, "true or false")
     if value is INVALID:
         return INVALID
@@ -80,6 +82,7 @@ def boolean(reading: Reading, option: Option, node: Node) -> Any:
 
 
 def integer(reading: Reading, option: Option, node: Node) -> Any:
+    """A whole number within the bounds of the option."""
     if option.nullable and is_null(node):
         return None
     wanted = f"a whole number{option.unit}"
@@ -93,6 +96,7 @@ def integer(reading: Reading, option: Option, node: Node) -> Any:
 
 
 def number(reading: Reading, option: Option, node: Node) -> Any:
+    """A finite number within the bounds of the option."""
     if option.nullable and is_null(node):
         return None
     wanted = f"a number{option.unit}"
@@ -121,6 +125,7 @@ def _in_range(reading: Reading, option: Option, node: Node, value: float) -> Any
 
 
 def choice(reading: Reading, option: Option, node: Node) -> Any:
+    """One of the words of the option, in its exact spelling."""
     assert option.choices is not None
     known = [str(member.value) for member in option.choices]
     wanted = f"one of {', '.join(known)}"
@@ -196,17 +201,16 @@ def schedule(reading: Reading, option: Option, node: Node) -> Any:
             reading.error(node, message, 'write for example "0 2 * * *"')
             return INVALID
         return text(reading, option, node)
+    before = len(reading.findings)
     values, nodes, _ = fields(reading, node, SCHEDULE)
-    if not nodes:
+    if not nodes and len(reading.findings) == before:
         reading.error(node, "`schedule` is an empty map", "name at least one field, or write a text")
         return INVALID
-    sound = len(values) == len(nodes) == len(node.value)
     for key, value_node in nodes.items():
         value = values.get(SCHEDULE.options[key].field)
         if value is not None and len(value.split()) != 1:
             reading.error(value_node, f"`{key}`: expected one cron field without spaces, got {shown(value)}")
-            sound = False
-    return ScheduleFields(**values) if sound else INVALID
+    return ScheduleFields(**values) if len(reading.findings) == before else INVALID
 
 
 def fails_when(reading: Reading, option: Option, node: Node) -> Any:

@@ -15,7 +15,7 @@ from sexton.config import document
 from sexton.config.crontab import split_percent
 from sexton.config.interpolate import InterpolationError, interpolate
 from sexton.config.load import load
-from sexton.config.schema import SECTIONS, STRUCTURE
+from sexton.config.schema import JOB, SECTIONS, STRUCTURE
 from sexton.model.settings import Configuration
 
 KEYS = sorted({key for section in SECTIONS for key in section.known()} | set(STRUCTURE) | {"<<", "job"})
@@ -72,6 +72,22 @@ def test_any_bytes(folder: Path, name: str, data: bytes) -> None:
 def test_any_document(folder: Path, text: str) -> None:
     """Documents of known keys with odd values never raise."""
     _load(folder, "c.yml", text.encode())
+
+
+@FEW
+@given(entries=st.lists(
+    st.dictionaries(st.sampled_from(sorted(JOB.known())), SCALARS, max_size=3), max_size=3
+))
+def test_no_job_is_lost_in_silence(folder: Path, entries: list[dict[str, str]]) -> None:
+    """Without an error in the findings, every entry of the file is a job."""
+    lines = ["jobs:"]
+    for number, entry in enumerate(entries):
+        whole = {"command": "x", "schedule": "y", **entry, "name": f"job {number}"}
+        (first, *rest) = (f"{key}: {value}" for key, value in whole.items())
+        lines += [f"  - {first}", *(f"    {line}" for line in rest)]
+    configuration = _load(folder, "c.yml", "\n".join(lines if entries else ["{}"]).encode())
+    if not configuration.errors:
+        assert len(configuration.jobs) == len(entries)
 
 
 @FEW

@@ -103,6 +103,17 @@ def test_schedule_map(load_text: Load) -> None:
     assert job.schedule == ScheduleFields(minute="5", day_of_week="mon")
 
 
+def test_schedule_map_with_merge(load_text: Load) -> None:
+    """A schedule map may take fields from another one."""
+    text = (
+        "jobs:\n  - {name: a, command: x, schedule: &s {minute: 5, hour: 1}}\n"
+        "  - {name: b, command: x, schedule: {<<: *s, hour: 2}}\n"
+    )
+    configuration = load_text(text)
+    assert configuration.findings == ()
+    assert configuration.jobs[1].schedule == ScheduleFields(minute="5", hour="2")
+
+
 def test_the_schedule_room_is_asked_with_the_whole_job(tmp_path: Path) -> None:
     """What the injected check says becomes a finding at the schedule."""
     from sexton.config.load import load
