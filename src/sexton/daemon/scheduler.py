@@ -48,6 +48,7 @@ class Scheduler:
         """Until `stop`. An exception here is the end of the daemon, and must be: a scheduler that has silently died is
         the worst of all schedulers."""
         while not self.stopped:
+            self._wake.clear()  # before looking: what comes from here on ends the sleep below at once
             now = self._clock.now()
             decided = self.agenda.pop_due(now)
             for skipped in decided.skipped:
@@ -80,7 +81,6 @@ class Scheduler:
             entry.skip(now, reason, skipped.last, skipped.count)
 
     async def _sleep(self) -> None:
-        self._wake.clear()
         now = self._clock.now()
         upcoming = self.agenda.next_instant()
         seconds = LOOK_SECONDS

@@ -123,8 +123,8 @@ class Daemon:
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
-        self._fill(jobs, scheduler)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, self._clock)
+        self._fill(jobs, scheduler)
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
