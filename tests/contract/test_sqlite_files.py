@@ -55,7 +55,9 @@ async def test_files_are_private_to_their_owner(tmp_path: Path) -> None:
             modes = {f.name: stat.S_IMODE(f.stat().st_mode) for f in directory.iterdir()}
         assert set(modes.values()) == {0o600} and "ledger.sqlite3-wal" in modes
         directory.chmod(0o755)
+        (directory / "ledger.sqlite3").chmod(0o644)
         async with opened(SqliteStore(tmp_path / "new", "prod")):
+            assert stat.S_IMODE((directory / "ledger.sqlite3").stat().st_mode) == 0o600
             assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     finally:
         os.umask(before)

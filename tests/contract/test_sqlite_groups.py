@@ -6,8 +6,8 @@ import asyncio
 import sqlite3
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from ledger_samples import full_record, launch, opened, recorded, run_id, runnin
 from sexton.model.errors import StoreError
 from sexton.model.run import Outcome
 from sexton.store.sqlite import SqliteStore
+from sexton.store.sqlite.fairness import Fairness
 
 
 @contextmanager
@@ -83,32 +84,77 @@ async def test_close_is_bounded_and_keeps_the_directory_while_it_writes(tmp_path
     await stuck
 
 
-async def test_a_saturated_loop_does_not_starve_the_store(tmp_path: Path) -> None:
-    """Beside a loop that is never idle, with iterations shorter than the interpreter's switch interval, a
-    burst is written and read within a fraction of a second (without giving way: several seconds)."""
+@asynccontextmanager
+async def saturated_loop(iteration: float) -> AsyncIterator[None]:
+    """A loop that never idles, with iterations of so many seconds."""
     done = False
 
     async def saturate() -> None:
         while not done:
-            until = time.perf_counter() + 0.001
+            until = time.perf_counter() + iteration
             while time.perf_counter() < until:
                 pass
             await asyncio.sleep(0)
+
+    load = asyncio.ensure_future(saturate())
+    try:
+        yield
+    finally:
+        done = True
+        await load
+
+
+async def test_a_saturated_loop_does_not_starve_the_store(tmp_path: Path) -> None:
+    """Beside a loop that is never idle, with iterations shorter than the interpreter's switch interval, 
+    are written and read within a fraction of a second each (without giving way: mostly several seconds)."""
 
     async def life(number: int) -> None:
         await store.intend(launch(number))
         store.note(running(number))
         await store.record(full_record(number))
 
-    async with opened(SqliteStore(tmp_path)) as store:
-        load = asyncio.ensure_future(saturate())
-        try:
-            async with asyncio.timeout(1.5):
-                await asyncio.gather(*(life(n) for n in range(500)))
-                assert len(await store.runs(limit=1000)) == 500
-        finally:
-            done = True
-            await load
+    async with opened(SqliteStore(tmp_path, max_runs_per_job=0)) as store, asyncio.timeout(4):
+        for burst, iteration in enumerate((0.004, 0.001, 0.0003)):
+            async with saturated_loop(iteration):
+                await asyncio.gather(*(life(burst * 500 + n) for n in range(500)))
+                for number in range(10):
+                    assert await store.get(run_id(number)) == full_record(number)
+
+
+class Looks:
+    """Stands in for an event loop: keeps what is to be called later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def call_later(self, _delay: float, look: Callable[[], None]) -> None:
+        self.waiting.append(look)
+
+    def look(self) -> None:
+        self.waiting.pop()()
+
+
+def test_the_loop_gives_way_only_to_a_thread_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While answers come, or when none is due, the loop loses no time and looks no more."""
+    pauses: list[float] = []
+    monkeypatch.setattr("sexton.store.sqlite.fairness.time.sleep", pauses.append)
+    loop = Looks()
+    fairness = Fairness(loop)  # type: ignore[arg-type]
+    for _ in range(3):
+        fairness.asked()
+    assert len(loop.waiting) == 1
+    loop.look()
+    assert len(pauses) == 1
+    fairness.answered(2)
+    loop.look()
+    assert len(pauses) == 1
+    loop.look()
+    assert len(pauses) == 2
+    fairness.answered(1)
+    loop.look()
+    assert len(pauses) == 2 and loop.waiting == []
+    fairness.asked()
+    assert len(loop.waiting) == 1
 
 
 async def test_a_full_job_is_trimmed_in_groups(tmp_path: Path) -> None:
