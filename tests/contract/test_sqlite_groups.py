@@ -105,8 +105,8 @@ async def saturated_loop(iteration: float) -> AsyncIterator[None]:
 
 
 async def test_a_saturated_loop_does_not_starve_the_store(tmp_path: Path) -> None:
-    """Beside a loop that is never idle, with iterations shorter than the interpreter's switch interval, 
-    are written and read within a fraction of a second each (without giving way: mostly several seconds)."""
+    """Beside a loop that is never idle, with iterations shorter than the interpreter's switch interval,
+    bursts are written and read within a fraction of a second each (without giving way: often several)."""
 
     async def life(number: int) -> None:
         await store.intend(launch(number))
