@@ -19,7 +19,13 @@ from sexton.model.job import JobSpec
 from sexton.model.run import OutputFacts, StreamSize
 
 PIPE_BYTES = 1024 * 1024
-FIRST_READ = 64 * 1024
+READ_BYTES = 64 * 1024
+"""Buffers beyond malloc's mmap threshold (128 KiB) are mapped and unmapped each time, which costs more than the reading."""
+FLOOD_BYTES = 32 * 1024
+FLOOD_PAUSE = 0.001
+"""Seconds. A run that writes fast is read on a timer, so that the pipe fills up in between: few large reads cost a third of
+many small ones."""
+HELD_UP_PAUSE = 0.002
 HOLD_LIMIT = 1024 * 1024
 """Bytes of an unfinished line that are held back; a longer line is passed on in pieces and cut where lines are shown."""
 KEEP_BYTES = 512 * 1024
@@ -61,7 +67,7 @@ class Follower:
 class _Source:
     """One captured stream: its pipe and its unfinished line."""
 
-    __slots__ = ("bytes", "cutting", "fd", "held", "lines", "name", "paused", "prefix", "read_size", "truncated")
+    __slots__ = ("bytes", "capacity", "cutting", "fd", "held", "name", "prefix", "timer", "truncated")
 
     def __init__(self, name: Stream, fd: int, prefix: bytes) -> None:
         self.name = name
@@ -69,11 +75,11 @@ class _Source:
         self.prefix = prefix
         self.held = b""
         self.cutting = False
-        self.paused = False
         self.truncated = False
         self.bytes = 0
-        self.lines = 0
-        self.read_size = FIRST_READ
+        self.capacity = 64 * 1024
+        self.timer: asyncio.TimerHandle | None = None
+        """Set while the stream is read on a timer and not on the pipe's readiness."""
 
 
 class Piece:
@@ -127,41 +133,62 @@ class Capture:
                     self._end(source)
                 raise
             os.set_blocking(read, False)
-            try:
-                fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            except OSError:
-                pass  # over the user's quota of pipe pages: 64 KiB do as well, slower
             prefix = self._job.stream_prefix.format(job_name=self._job.name, stream_name=stream.value)
             source = _Source(stream, read, prefix.encode("utf-8", "replace"))
+            try:
+                source.capacity = fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            except OSError:
+                pass  # over the user's quota of pipe pages: 64 KiB do as well, slower
             self._sources[stream] = source
-            self._loop.add_reader(read, self._readable, source)
+            self._loop.add_reader(read, self._drain, source)
             ends.append((write, number))
         return ends
 
     # ---------------------------------------------------------------- reading
 
-    def _readable(self, source: _Source) -> None:
-        assert source.fd is not None
-        try:
-            data = os.read(source.fd, source.read_size)
-        except BlockingIOError:
+    def _drain(self, source: _Source) -> None:
+        """Read what is there, a pipe's fill at most, and decide how to wait for more."""
+        if source.fd is None:
             return
-        except OSError:
-            data = b""
-        if not data:
-            self._end(source)
+        if self._held_up():
+            self._read_later(source, HELD_UP_PAUSE)
             return
-        if len(data) == source.read_size:
-            source.read_size = PIPE_BYTES
-        self._take(source, data)
-        if self.log is not None and self.log.full:
-            self._pause(source)
+        got = 0
+        while got < source.capacity:
+            try:
+                data = os.read(source.fd, READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self._end(source)
+                return
+            got += len(data)
+            self._take(source, data)
+            if len(data) < READ_BYTES:
+                break
+        if got * 2 >= source.capacity:
+            self._read_later(source, 0.0)
+        elif got >= FLOOD_BYTES:
+            self._read_later(source, FLOOD_PAUSE)
+        elif source.timer is not None:
+            source.timer = None
+            self._loop.add_reader(source.fd, self._drain, source)
+
+    def _held_up(self) -> bool:
+        """The disk or the reader of our own output is behind: the run waits in its pipe, and we stay small."""
+        return (self.log is not None and self.log.full) or (self._mirror is not None and self._mirror.full)
+
+    def _read_later(self, source: _Source, seconds: float) -> None:
+        if source.timer is None and source.fd is not None:
+            self._loop.remove_reader(source.fd)
+        source.timer = self._loop.call_later(seconds, self._drain, source)
 
     def _take(self, source: _Source, data: bytes) -> None:
         source.bytes += len(data)
         cut = data.rfind(b"\n") + 1
         if cut:
-            source.lines += data.count(b"\n")
             whole = data if cut == len(data) else data[:cut]
             piece = Piece(source.name, source.held + whole if source.held else whole, rest=source.cutting)
             source.held, source.cutting = data[cut:], False
@@ -200,31 +227,18 @@ class Capture:
             self._tail_bytes -= len(self._tail.popleft().data)
             self.dropped_from_memory = True
 
-    # ---------------------------------------------------------------- back-pressure
-
-    def _pause(self, source: _Source) -> None:
-        if not source.paused and source.fd is not None:
-            source.paused = True
-            self._loop.remove_reader(source.fd)
-
-    def resume(self) -> None:
-        """The disk has caught up: read on. Safe to call from the writer's thread through call_soon_threadsafe."""
-        for source in self._sources.values():
-            if source.paused and source.fd is not None:
-                source.paused = False
-                self._loop.add_reader(source.fd, self._readable, source)
-
     # ---------------------------------------------------------------- ending
 
     def _end(self, source: _Source) -> None:
         if source.fd is None:
             return
-        if not source.paused:
+        if source.timer is None:
             self._loop.remove_reader(source.fd)
+        else:
+            source.timer.cancel()
         os.close(source.fd)
         source.fd = None
         if source.held:
-            source.lines += not source.cutting
             self._pass_on(source, Piece(source.name, source.held, rest=source.cutting))
             source.held = b""
         self._post(StreamClosed(source.name))
@@ -264,7 +278,7 @@ class Capture:
             source = self._sources.get(stream)
             if source is None:
                 return None
-            return StreamSize(bytes=source.bytes, lines=source.lines, truncated=source.truncated)
+            return StreamSize(bytes=source.bytes, truncated=source.truncated)
 
         wrote = any(source.bytes for source in self._sources.values())
         log = self.log if wrote else None

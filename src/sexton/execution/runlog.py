@@ -11,7 +11,7 @@ from sexton.execution.writer import WriterThread
 
 logger = logging.getLogger("sexton.output")
 
-HIGH_WATER = 8 * 1024 * 1024
+HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait for the disk before the run's pipes are left unread (the run then waits, not the daemon)."""
 
 
@@ -23,12 +23,11 @@ def log_name(run_id: str) -> str:
 class RunLog:
     """One run's file. `write` and `finish` return at once; the thread does the work, in order."""
 
-    def __init__(self, directory: Path, run_id: str, cap: int, thread: WriterThread, drained: Callable[[], None]) -> None:
+    def __init__(self, directory: Path, run_id: str, cap: int, thread: WriterThread) -> None:
         self.name = log_name(run_id)
         self._path = directory / self.name
         self._half = max(cap // 2, 4096)
         self._thread = thread
-        self._drained = drained
         self._head: int | None = None
         self._written = 0
         self._tails: list[tuple[Path, int]] = []  # finished and current tail segment: file, bytes
@@ -57,10 +56,7 @@ class RunLog:
                 self._failed = True
                 logger.error("%s: cannot write the run's output: %s; it goes on without", self._path.name, failure)
         finally:
-            above = self.full
             self.waiting -= size
-            if above and not self.full:
-                self._drained()
 
     def _store(self, data: bytes) -> None:
         if self._head is None:
@@ -138,8 +134,8 @@ class OutputFiles:
         self._cap = cap
         self._thread = WriterThread("output")
 
-    def start(self, run_id: str, drained: Callable[[], None]) -> RunLog:
-        return RunLog(self.directory, run_id, self._cap, self._thread, drained)
+    def start(self, run_id: str) -> RunLog:
+        return RunLog(self.directory, run_id, self._cap, self._thread)
 
     def path(self, run_id: str) -> Path:
         return self.directory / log_name(run_id)

@@ -126,7 +126,6 @@ class StreamSize(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one captured stream."""
 
     bytes: int = 0
-    lines: int = 0
     truncated: bool = False
     """The stream was closed by us before its end: what came after is not known."""
 

@@ -136,11 +136,7 @@ def _submit(run: Run, daemon: Facilities) -> None:
     what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node)
     log = None
     if daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
-        loop = asyncio.get_running_loop()
-        def read_on() -> None:
-            loop.call_soon_threadsafe(_resume, run)
-
-        log = daemon.output_files.start(run.id, read_on)
+        log = daemon.output_files.start(run.id)
     fds: list[tuple[int, int]] = []
     if run.job.capture_stdout or run.job.capture_stderr:
         run.capture = Capture(run.job, run.mailbox.post, daemon.mirror, log)
@@ -148,11 +144,6 @@ def _submit(run: Run, daemon: Facilities) -> None:
     if what.stdin is not None:
         fds.append((_memory_file(what.stdin), 0))
     run.held = daemon.supervisors.submit(what, fds, run.mailbox.post)
-
-
-def _resume(run: Run) -> None:
-    if run.capture is not None:
-        run.capture.resume()
 
 
 def _memory_file(text: bytes) -> int:
