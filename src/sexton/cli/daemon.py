@@ -10,7 +10,7 @@ from sexton.daemon import loading
 
 
 def run_daemon(path: str, level: str) -> int:
-    """Load, refuse or run. Exit status 0 after a clean end, 1 for a configuration or a store that cannot be used."""
+    """Load, refuse or run. Exit status 0 after a clean end, 1 for a bad configuration or store."""
     child = loading.begin(path)  # parses on the other core while this process imports the rest
     from sexton.api.server import serve
     from sexton.daemon.logs import LogThread
@@ -36,16 +36,3 @@ def run_daemon(path: str, level: str) -> int:
         return Exit.FAILED
     finally:
         logs.close()
-
-
-def check(path: str) -> int:
-    """`sexton check PATH`: every finding, then the verdict. Exit status 0, or 1 when there is an error."""
-    configuration = loading.load_here(path)
-    for finding in configuration.findings:
-        print(finding, file=sys.stderr)
-    if configuration.errors:
-        print(f"{len(configuration.errors)} error(s).", file=sys.stderr)
-        return Exit.FAILED
-    warned = f", {len(configuration.warnings)} warning(s)" if configuration.warnings else ""
-    print(f"Configuration is valid. ({len(configuration.jobs)} job(s){warned})")
-    return Exit.OK

@@ -1,46 +1,48 @@
-"""The `sexton` command. Nothing heavy is imported before the command is known: it is called from scripts, often."""
+"""The `sexton` command. Scripts call it often: nothing heavy is imported before the command is known."""
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
-from sexton import __version__
-
-DEFAULT_CONFIG = "/etc/sexton.d"
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sexton", description="A job scheduler: runs start on time, and end for certain.",
-        epilog="Without a command, the daemon runs in the foreground.",
-    )
-    parser.add_argument("-c", "--config", metavar="PATH", default=DEFAULT_CONFIG,
-                        help=f"configuration file or folder (default {DEFAULT_CONFIG})")
-    parser.add_argument("-l", "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
-                        type=str.upper, help="log level of the daemon (default INFO)")
-    parser.add_argument("-v", "--validate-config", action="store_true", help="check the configuration and exit")
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    checking = commands.add_parser("check", help="check a configuration: all errors, with their places")
-    checking.add_argument("path")
-    return parser
+from sexton.cli.arguments import DEFAULT_CONFIG, make_parser
+from sexton.cli.exits import Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = make_parser().parse_args(arguments)
-    if options.command == "check":
-        from sexton.cli.daemon import check
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    config = options.config or DEFAULT_CONFIG
+    if options.command is None and not options.validate_config:
+        from sexton.cli.daemon import run_daemon
 
-        return check(options.path)
-    if options.validate_config:
-        from sexton.cli.daemon import check
+        return run_daemon(config, options.log_level)
+    if options.command is not None and options.validate_config:
+        parser.error("-v stands for a command: `sexton -c PATH -v`")
+    try:
+        status = _run(options, config)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return Exit.BROKEN_PIPE
 
-        return check(options.config)
-    from sexton.cli.daemon import run_daemon
 
-    return run_daemon(options.config, options.log_level)
+def _run(options: Namespace, config: str) -> int:
+    if options.command in (None, "check"):
+        from sexton.cli.check import check
+
+        if options.command is None:
+            return check([config], as_json=False)
+        return check(options.paths, as_json=options.json)
+    from sexton.cli.commands import run_command
+
+    return run_command(options, config)
 
 
 if __name__ == "__main__":

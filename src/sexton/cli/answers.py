@@ -1,0 +1,134 @@
+"""What the commands read of the API's answers.
+
+Only what is shown is named here, and what is not there has a default: a daemon that says more is understood.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from sexton.model.job import ScheduleFields
+from sexton.model.run import Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
+
+
+class Problem(msgspec.Struct, frozen=True):
+    error: str
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    max_rss_bytes: int
+
+
+class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    job: str
+    trigger: Trigger
+    phase: Phase
+    created_at: datetime
+    attempt: int = 1
+    node: str = ""
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    exit: Exit | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    duration: float | None = None
+    fail_reason: str | None = None
+    scheduled_for: datetime | None = None
+    deadline_at: datetime | None = None
+    requested_by: str | None = None
+    stop: Stop | None = None
+    gone: Gone | None = None
+    containment: Containment = Containment.NONE
+    pid: int | None = None
+    output: OutputFacts | None = None
+    resources: Resources | None = None
+
+
+class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    runs: tuple[RunAnswer, ...]
+    next: str | None = None
+
+
+class Skip(msgspec.Struct, frozen=True, kw_only=True):
+    at: datetime
+    reason: str
+    scheduled_for: datetime | None = None
+
+
+class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    enabled: bool
+    schedule: str | ScheduleFields
+    command: str | tuple[str, ...]
+    running: bool
+    utc: bool = True
+    timezone: str | None = None
+    pids: tuple[int, ...] = ()
+    runs: tuple[str, ...] = ()
+    scheduled_in: float | str | None = None
+    scheduled_at: datetime | None = None
+    never_fires: bool = False
+    last_run: RunAnswer | None = None
+    skipped: int = 0
+    last_skip: Skip | None = None
+    concurrency_policy: str = msgspec.field(name="concurrencyPolicy", default="")
+    concurrency_scope: str = msgspec.field(name="concurrencyScope", default="")
+    execution_timeout: float | None = msgspec.field(name="executionTimeout", default=None)
+    kill_timeout: float | None = msgspec.field(name="killTimeout", default=None)
+    priority: str = ""
+    ignored_options: tuple[str, ...] = ()
+    source: str = ""
+
+
+class JobName(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    run: str
+    waits_for: tuple[str, ...] = ()
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    job: str
+    at: datetime
+    in_seconds: float
+
+
+class Fires(msgspec.Struct, frozen=True, kw_only=True):
+    fires: tuple[Fire, ...]
+
+
+class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
+    ok: bool
+    at: datetime
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    findings: tuple[str, ...] = ()
+
+
+class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    version: str
+    node: str
+    started_at: datetime
+    containment: str
+    durable: bool
+    jobs: int
+    running: int
+    last_reload: Reloaded
+    reload_failures: int = 0
+    skipped_late: int = 0
+    launches_refused: int = 0
+    mirror_dropped_bytes: int = 0
+    log_lines_dropped: int = 0
+    store_failures: int = 0
+    supervisors: dict[str, int] = {}
+    configuration_warnings: tuple[str, ...] = ()

@@ -1,0 +1,205 @@
+"""What can be typed: every command and option, in one place. docs/reference/cli.md is checked against it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from sexton import __version__
+from sexton.cli.times import instant_in, seconds_in
+
+DEFAULT_CONFIG = "/etc/sexton.d"
+DEFAULT_RUNS = 20
+MAX_COUNT = 1000
+OUTCOMES = ("success", "failure", "cancelled", "replaced", "skipped", "unknown")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_STATUSES = "exit status: 0 done, 1 failed or refused, 2 usage, 3 no daemon answers, 4 no such job or run"
+
+
+class Parser(argparse.ArgumentParser):
+    """Options are written out in full: an abbreviation that works today may be ambiguous tomorrow."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+
+def make_parser() -> Parser:
+    parser = Parser(
+        prog="sexton",
+        description="A job scheduler: runs start on time, and end for certain.",
+        epilog=f"Without a command, the daemon runs in the foreground. {_STATUSES}.",
+    )
+    _add_reach(parser, None)
+    parser.add_argument(
+        "-l",
+        "--log-level",
+        default="INFO",
+        choices=LEVELS,
+        type=str.upper,
+        help="log level of the daemon (default INFO)",
+    )
+    parser.add_argument(
+        "-v", "--validate-config", action="store_true", help="check the configuration and exit"
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    _add_check(commands)
+    _add_showing(commands)
+    _add_commanding(commands)
+    _add_schedule(commands)
+    return parser
+
+
+def _add_reach(parser: argparse.ArgumentParser, default: object) -> None:
+    """How to find the daemon: allowed before and after the command, so only the first parser has defaults."""
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="PATH",
+        default=default,
+        help=f"configuration file or folder (default {DEFAULT_CONFIG})",
+    )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        default=default,
+        help="the daemon: http://HOST:PORT or unix:///PATH (default: SEXTON_URL, else the first "
+        "web.listen of the configuration, else http://127.0.0.1:8420)",
+    )
+
+
+def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text}.", epilog=_STATUSES
+    )
+    return parser
+
+
+def _client(commands: Any, name: str, text: str, *, as_json: bool = True) -> argparse.ArgumentParser:
+    parser = _command(commands, name, text)
+    _add_reach(parser, argparse.SUPPRESS)
+    if as_json:
+        _add_json(parser)
+    return parser
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="JSON for programs, as the API has it")
+
+
+def _add_check(commands: Any) -> None:
+    parser = _command(commands, "check", "Check configurations: all errors, with their places")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder of files")
+    _add_json(parser)
+
+
+def _add_showing(commands: Any) -> None:
+    _client(commands, "jobs", "All jobs: state, next and last run")
+    runs = _client(commands, "runs", "Runs, newest first")
+    runs.add_argument("--job", metavar="JOB", help="only runs of this job")
+    runs.add_argument("--outcome", choices=OUTCOMES, help="only runs with this outcome")
+    runs.add_argument(
+        "--limit",
+        type=_count,
+        default=DEFAULT_RUNS,
+        metavar="N",
+        help=f"how many, at most {MAX_COUNT} (default {DEFAULT_RUNS})",
+    )
+    _add_what(_client(commands, "show", "Everything about a job or a run"))
+    logs = _client(commands, "logs", "Output of a run, or of the running or last run of a job", as_json=False)
+    _add_what(logs)
+    logs.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on until the run has ended; for a job, with every later run",
+    )
+    _client(commands, "health", "Whether the daemon does its work, and what it could not do")
+
+
+def _add_commanding(commands: Any) -> None:
+    start = _client(commands, "start", "Start a run now; prints its id")
+    start.add_argument("job", metavar="JOB")
+    start.add_argument(
+        "--wait",
+        nargs="?",
+        type=_wait,
+        const=math.inf,
+        metavar="SECONDS",
+        help="wait for its end, at most so long; exit status 0 only for a success",
+    )
+    start.add_argument("--by", metavar="WHO", help="who asks (default: user@host)")
+    cancel = _client(commands, "cancel", "Stop a run, or all runs of a job, and say what was proven")
+    _add_what(cancel)
+    cancel.add_argument("--reason", metavar="TEXT", help="kept in the record")
+    cancel.add_argument("--by", metavar="WHO", help="who asks (default: user@host)")
+    cancel.add_argument("--force", action="store_true", help="no grace period, or no more of it")
+    cancel.add_argument(
+        "--wait",
+        type=_span,
+        default=math.inf,
+        metavar="SECONDS",
+        help="wait at most so long for the end; 0 does not wait (default: until the end)",
+    )
+    _client(commands, "reload", "Load the configuration again and apply it, whole or not at all")
+
+
+def _add_schedule(commands: Any) -> None:
+    following = _client(commands, "next", "What is due next, asked of a daemon or read from a file")
+    following.add_argument(
+        "job", nargs="?", metavar="JOB", help="more times of this job (default: one of each)"
+    )
+    following.add_argument("--count", type=_count, metavar="N", help=f"how many, at most {MAX_COUNT}")
+    following.add_argument(
+        "--within", type=_span, metavar="SECONDS", help="how far ahead (default: one day; no end for a JOB)"
+    )
+    _add_file(following)
+    explain = _client(commands, "explain", "Why a job is or is not due at an instant, field by field")
+    explain.add_argument("job", metavar="JOB")
+    explain.add_argument(
+        "--at", type=_instant, metavar="TIME", help="ISO 8601; local without an offset (default: now)"
+    )
+    _add_file(explain)
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="JOB_OR_RUN_ID")
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--file", metavar="PATH", help="ask this file or folder, not a daemon; so does -c PATH"
+    )
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_COUNT}")
+    return value
+
+
+def _span(text: str) -> float:
+    try:
+        return seconds_in(text)
+    except ValueError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from None
+
+
+def _wait(text: str) -> float:
+    try:
+        return seconds_in(text)
+    except ValueError as wrong:
+        raise argparse.ArgumentTypeError(f"{wrong}; the job stands before --wait") from None
+
+
+def _instant(text: str) -> Any:
+    try:
+        return instant_in(text)
+    except ValueError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from None
