@@ -9,7 +9,18 @@ import msgspec
 
 from sexton.cli.exits import Exit
 from sexton.daemon import loading
-from sexton.model.settings import Configuration, Finding
+from sexton.model.settings import Configuration, Finding, Severity
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding, with its place spelled out; lines and columns count from 1."""
+
+    severity: Severity
+    message: str
+    hint: str | None
+    file: str | None
+    line: int | None
+    column: int | None
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +29,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     valid: bool
     jobs: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Said, ...]
 
 
 def check(paths: Sequence[str], *, as_json: bool) -> int:
@@ -26,7 +37,12 @@ def check(paths: Sequence[str], *, as_json: bool) -> int:
     results = [(path, loading.load_here(path)) for path in paths]
     if as_json:
         verdicts = [
-            Checked(path=path, valid=not found.errors, jobs=len(found.jobs), findings=found.findings)
+            Checked(
+                path=path,
+                valid=not found.errors,
+                jobs=len(found.jobs),
+                findings=tuple(map(_said, found.findings)),
+            )
             for path, found in results
         ]
         print(msgspec.json.encode(verdicts).decode())
@@ -34,6 +50,18 @@ def check(paths: Sequence[str], *, as_json: bool) -> int:
         for path, found in results:
             _tell(found, f"{path}: " if len(paths) > 1 else "")
     return Exit.FAILED if any(found.errors for _, found in results) else Exit.OK
+
+
+def _said(finding: Finding) -> Said:
+    place = finding.place
+    return Said(
+        severity=finding.severity,
+        message=finding.message,
+        hint=finding.hint,
+        file=place.file if place else None,
+        line=place.line if place else None,
+        column=place.column if place else None,
+    )
 
 
 def _tell(found: Configuration, prefix: str) -> None:

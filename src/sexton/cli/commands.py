@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Callable
+from importlib import import_module
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
 from sexton.cli.address import find_address
 from sexton.cli.failures import CommandError, Misused
 from sexton.cli.terminal import Screen, complain
+
+if TYPE_CHECKING:
+    from sexton.cli.client import Client
 
 
 def run_command(options: Namespace, config: str) -> int:
@@ -42,23 +48,31 @@ def _in_file(options: Namespace, file: str, screen: Screen) -> int:
 
 
 def _of_daemon(options: Namespace, config: str, screen: Screen) -> int:
-    from sexton.cli import control, jobs, logs, runs, schedule, system
     from sexton.cli.client import Client
 
-    functions = {
-        "jobs": jobs.list_jobs,
-        "runs": runs.list_runs,
-        "show": runs.show,
-        "logs": logs.logs,
-        "start": control.start,
-        "cancel": control.cancel,
-        "next": schedule.next_of_daemon,
-        "explain": schedule.explain_of_daemon,
-        "reload": system.reload,
-        "health": system.health,
-    }
+    function = _function(options.command)
     client = Client(find_address(options.url, config, os.environ))
     try:
-        return functions[options.command](options, client, screen)
+        return function(options, client, screen)
     finally:
         client.close()
+
+
+def _function(command: str) -> Callable[[Namespace, Client, Screen], int]:
+    """Each command imports only what it needs: most of its time is start-up."""
+    module, name = {
+        "jobs": ("jobs", "list_jobs"),
+        "runs": ("runs", "list_runs"),
+        "show": ("runs", "show"),
+        "logs": ("logs", "logs"),
+        "start": ("control", "start"),
+        "cancel": ("control", "cancel"),
+        "reload": ("system", "reload"),
+        "health": ("system", "health"),
+        "next": ("schedule", "next_of_daemon"),
+        "explain": ("schedule", "explain_of_daemon"),
+    }[command]
+    function: Callable[[Namespace, Client, Screen], int] = getattr(
+        import_module(f"sexton.cli.{module}"), name
+    )
+    return function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from sexton.cli.exits import Exit
@@ -30,9 +31,10 @@ def run_daemon(path: str, level: str) -> int:
         print(f"error: {refused}", file=sys.stderr)
         return Exit.FAILED
     try:
-        return asyncio.run(Daemon(path, configuration, logs, serve).run())
+        status = asyncio.run(Daemon(path, configuration, logs, serve).run())
     except (SextonError, OSError) as failure:
         print(f"error: {failure}", file=sys.stderr)
-        return Exit.FAILED
-    finally:
-        logs.close()
+        status = Exit.FAILED
+    if not logs.close():
+        os._exit(status)  # the interpreter would wait for the stuck write to end
+    return status

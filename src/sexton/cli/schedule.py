@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +17,9 @@ from sexton.cli.lookup import get_job, job_of, unknown_job
 from sexton.cli.terminal import Cell, Screen, Tone, complain
 from sexton.cli.times import instant, span
 from sexton.model.job import JobSpec
-from sexton.schedule.explain import Explanation, FieldVerdict
+
+if TYPE_CHECKING:
+    from sexton.schedule.explain import Explanation, FieldVerdict
 
 WITHIN_SECONDS = 86400.0
 ALL_COUNT, JOB_COUNT = 100, 10
@@ -126,6 +129,8 @@ def _tell_why(raw: bytes, options: Namespace, screen: Screen, *, enabled: bool) 
     if options.json:
         screen.json(raw)
         return Exit.OK
+    from sexton.schedule.explain import Explanation
+
     found = decoded(raw, Explanation)
     verdict = Cell("due", Tone.GOOD) if found.fires else Cell("not due", Tone.WARN)
     screen.line(f"{options.job}: {found.description}")

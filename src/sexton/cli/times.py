@@ -32,7 +32,7 @@ def span(seconds: float) -> str:
     """At most two units, rounded down: `0.012 s`, `4.2 s`, `2 min 5 s`, `3 d 4 h`. Never negative."""
     seconds = max(seconds, 0.0)
     if seconds < 1:
-        return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
+        return f"{int(seconds * 1000 + 1e-6) / 1000:.3f}".rstrip("0").rstrip(".") + " s"
     if seconds < 60:
         return f"{int(seconds * 10) / 10:g} s"
     whole = int(seconds)
