@@ -16,7 +16,8 @@ DEFAULT_URL = "http://127.0.0.1:8420"
 _EXAMPLE = "write for example http://127.0.0.1:8420 or unix:///run/sexton.sock"
 
 _WEB = re.compile(rb"^web:[^\n]*\n?(?:(?:[ \t#\r][^\n]*)?\n|[ \t#][^\n]*\Z)*", re.MULTILINE)
-_INCLUDE = re.compile(rb"^include\b", re.MULTILINE)
+_ELSEWHERE = re.compile(rb"""^['"]?include\b|\bweb['"]?\s*:""", re.MULTILINE)
+"""What may lead to a section that `_WEB` does not see: an included file, or another way to write the key."""
 
 
 class Scheme(Enum):
@@ -82,16 +83,16 @@ def listened(config: str) -> tuple[str, ...]:
     files = configuration_files(config) if is_folder(config) else [config]
     if isinstance(files, str):
         return ()
-    includes = False
+    elsewhere = False
     for file in files:
         data = read_bytes(file)
         if isinstance(data, str):
             continue
-        includes = includes or _INCLUDE.search(data) is not None
         if (section := _WEB.search(data)) is not None:
             found = _plain_section(section[0])
             return found if found is not None else _loaded(config)
-    return _loaded(config) if includes else ()
+        elsewhere = elsewhere or _ELSEWHERE.search(data) is not None
+    return _loaded(config) if elsewhere else ()
 
 
 def _plain_section(text: bytes) -> tuple[str, ...] | None:

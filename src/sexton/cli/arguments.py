@@ -98,7 +98,7 @@ def _add_check(commands: Any) -> None:
 def _add_showing(commands: Any) -> None:
     _client(commands, "jobs", "All jobs: state, next and last run")
     runs = _client(commands, "runs", "Runs, newest first")
-    runs.add_argument("--job", metavar="JOB", help="only runs of this job")
+    runs.add_argument("--job", type=_text, metavar="JOB", help="only runs of this job")
     runs.add_argument("--outcome", choices=OUTCOMES, help="only runs with this outcome")
     runs.add_argument(
         "--limit",
@@ -121,7 +121,7 @@ def _add_showing(commands: Any) -> None:
 
 def _add_commanding(commands: Any) -> None:
     start = _client(commands, "start", "Start a run now; prints its id")
-    start.add_argument("job", metavar="JOB")
+    start.add_argument("job", type=_text, metavar="JOB")
     start.add_argument(
         "--wait",
         nargs="?",
@@ -130,11 +130,11 @@ def _add_commanding(commands: Any) -> None:
         metavar="SECONDS",
         help="wait for its end, at most so long; exit status 0 only for a success",
     )
-    start.add_argument("--by", metavar="WHO", help="who asks (default: user@host)")
+    start.add_argument("--by", type=_text, metavar="WHO", help="who asks (default: user@host)")
     cancel = _client(commands, "cancel", "Stop a run, or all runs of a job, and say what was proven")
     _add_what(cancel)
-    cancel.add_argument("--reason", metavar="TEXT", help="kept in the record")
-    cancel.add_argument("--by", metavar="WHO", help="who asks (default: user@host)")
+    cancel.add_argument("--reason", type=_text, metavar="TEXT", help="kept in the record")
+    cancel.add_argument("--by", type=_text, metavar="WHO", help="who asks (default: user@host)")
     cancel.add_argument("--force", action="store_true", help="no grace period, or no more of it")
     cancel.add_argument(
         "--wait",
@@ -149,7 +149,7 @@ def _add_commanding(commands: Any) -> None:
 def _add_schedule(commands: Any) -> None:
     following = _client(commands, "next", "What is due next, asked of a daemon or read from a file")
     following.add_argument(
-        "job", nargs="?", metavar="JOB", help="more times of this job (default: one of each)"
+        "job", type=_text, nargs="?", metavar="JOB", help="more times of this job (default: one of each)"
     )
     following.add_argument("--count", type=_count, metavar="N", help=f"how many, at most {MAX_COUNT}")
     following.add_argument(
@@ -157,7 +157,7 @@ def _add_schedule(commands: Any) -> None:
     )
     _add_file(following)
     explain = _client(commands, "explain", "Why a job is or is not due at an instant, field by field")
-    explain.add_argument("job", metavar="JOB")
+    explain.add_argument("job", type=_text, metavar="JOB")
     explain.add_argument(
         "--at", type=_instant, metavar="TIME", help="ISO 8601; local without an offset (default: now)"
     )
@@ -165,13 +165,19 @@ def _add_schedule(commands: Any) -> None:
 
 
 def _add_what(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="JOB_OR_RUN_ID")
+    parser.add_argument("what", type=_text, metavar="JOB_OR_RUN_ID")
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--file", metavar="PATH", help="ask this file or folder, not a daemon; so does -c PATH"
     )
+
+
+def _text(text: str) -> str:
+    if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8")
+    return text
 
 
 def _count(text: str) -> int:

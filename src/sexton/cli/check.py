@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sexton.cli.exits import Exit
+from sexton.config.files import printable
 from sexton.daemon import loading
 from sexton.model.settings import Configuration, Finding, Severity
 
@@ -38,7 +39,7 @@ def check(paths: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         verdicts = [
             Checked(
-                path=path,
+                path=printable(path),
                 valid=not found.errors,
                 jobs=len(found.jobs),
                 findings=tuple(map(_said, found.findings)),
@@ -50,6 +51,14 @@ def check(paths: Sequence[str], *, as_json: bool) -> int:
         for path, found in results:
             _tell(found, f"{path}: " if len(paths) > 1 else "")
     return Exit.FAILED if any(found.errors for _, found in results) else Exit.OK
+
+
+def _shown(text: str) -> str:
+    if text.isprintable():
+        return text
+    from sexton.cli.terminal import visible  # seldom needed, and a check is to be quick
+
+    return visible(text)
 
 
 def _said(finding: Finding) -> Said:
@@ -66,7 +75,7 @@ def _said(finding: Finding) -> Said:
 
 def _tell(found: Configuration, prefix: str) -> None:
     for finding in found.findings:
-        print(finding, file=sys.stderr)
+        print(_shown(str(finding)), file=sys.stderr)
     if found.errors:
         print(f"{prefix}{len(found.errors)} error(s).", file=sys.stderr)
         return

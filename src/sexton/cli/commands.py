@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from importlib import import_module
-from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from sexton.cli.address import find_address
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 
 def run_command(options: Namespace, config: str) -> int:
     """Answers with the exit status; whatever there is to complain of has been said by then."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.command in ("next", "explain") and (file := _file(options)) is not None:
             return _in_file(options, file, Screen())
@@ -50,7 +46,7 @@ def _in_file(options: Namespace, file: str, screen: Screen) -> int:
 def _of_daemon(options: Namespace, config: str, screen: Screen) -> int:
     from sexton.cli.client import Client
 
-    function = _function(options.command)
+    function = function_of(options.command)
     client = Client(find_address(options.url, config, os.environ))
     try:
         return function(options, client, screen)
@@ -58,7 +54,7 @@ def _of_daemon(options: Namespace, config: str, screen: Screen) -> int:
         client.close()
 
 
-def _function(command: str) -> Callable[[Namespace, Client, Screen], int]:
+def function_of(command: str) -> Callable[[Namespace, Client, Screen], int]:
     """Each command imports only what it needs: most of its time is start-up."""
     module, name = {
         "jobs": ("jobs", "list_jobs"),

@@ -6,19 +6,16 @@ import os
 import socket
 import time
 from argparse import Namespace
-from collections.abc import Callable
 
 from sexton.cli.answers import RunAnswer, Started
 from sexton.cli.client import Client, decoded, route
 from sexton.cli.exits import Exit
 from sexton.cli.failures import NotFound, Refused
-from sexton.cli.lookup import get_run, is_run_id, job_names, job_of, unknown_job
+from sexton.cli.lookup import get_run, is_run_id, job_names, job_of, unknown_job, watch
 from sexton.cli.story import ending, has_ended, is_proven_gone, is_recorded, proof, state_of, succeeded
 from sexton.cli.terminal import Cell, Screen, complain
 from sexton.cli.times import span
 
-FIRST_LOOK, LAST_LOOK, GROWTH = 0.03, 1.0, 1.4
-"""Seconds between two looks at a run: soon at first, then ever less often."""
 RECORD_SECONDS = 2.0
 """How long after a cancelled run's end its record is waited for; held output may keep it open much longer."""
 
@@ -50,7 +47,7 @@ def start(options: Namespace, client: Client, screen: Screen) -> int:
         complain(f"it starts when the run it replaces has ended: {', '.join(answer.waits_for)}")
     if not waits:
         return Exit.OK
-    run = follow(client, answer.run, is_recorded, options.wait)
+    run = watch(client, answer.run, is_recorded, options.wait)
     if options.json:
         screen.json(client.get(route("runs", run.id)))
     if not is_recorded(run):
@@ -104,9 +101,9 @@ def _ask(client: Client, run: str, body: dict[str, object], *, tolerant: bool) -
 
 
 def _end_of(client: Client, run: str, seconds: float) -> RunAnswer:
-    found = follow(client, run, has_ended, seconds)
+    found = watch(client, run, has_ended, seconds)
     if has_ended(found) and not is_recorded(found):
-        return follow(client, run, is_recorded, RECORD_SECONDS)
+        return watch(client, run, is_recorded, RECORD_SECONDS)
     return found
 
 
@@ -119,16 +116,3 @@ def _tell(run: RunAnswer, screen: Screen) -> None:
     screen.line("  gone: ", found)
     for survivor in run.gone.survivors if run.gone else ():
         screen.line(f"  survivor: pid {survivor.pid}" + (f": {survivor.reason}" if survivor.reason else ""))
-
-
-def follow(client: Client, run: str, done: Callable[[RunAnswer], bool], seconds: float) -> RunAnswer:
-    """Look at a run until it is `done`, or `seconds` (infinity: no limit) have passed."""
-    end = time.monotonic() + seconds
-    pause = FIRST_LOOK
-    while True:
-        found = get_run(client, run)
-        left = end - time.monotonic()
-        if done(found) or left <= 0:
-            return found
-        time.sleep(min(pause, left))
-        pause = min(pause * GROWTH, LAST_LOOK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
@@ -13,10 +14,11 @@ from sexton.cli.answers import RunAnswer, RunsAnswer
 from sexton.cli.client import Client, decoded, route
 from sexton.cli.exits import Exit
 from sexton.cli.failures import NotFound
-from sexton.cli.lookup import get_run, is_run_id, job_of
+from sexton.cli.lookup import get_run, is_run_id, job_of, watch
 from sexton.cli.story import is_recorded
 from sexton.cli.terminal import Cell, Screen, Tone, visible_lines
 from sexton.cli.times import instant
+from sexton.model.run import Phase
 
 LOOK_SECONDS = 0.5
 """Between two looks for a new run of a job that is followed."""
@@ -67,6 +69,8 @@ def _later(client: Client, job: str, seen: str) -> list[RunAnswer]:
 
 def _output(client: Client, run: RunAnswer, *, follow: bool) -> Iterator[bytes]:
     """The run's whole output. Without a store only the end of a job's last run is kept, in memory."""
+    if follow and not _has_begun(run):  # it waits for the run that it replaces
+        run = watch(client, run.id, _has_begun, math.inf)
     try:
         yield from client.stream(route("runs", run.id, "log"), {"follow": "1"} if follow else None)
     except NotFound:
@@ -74,6 +78,10 @@ def _output(client: Client, run: RunAnswer, *, follow: bool) -> Iterator[bytes]:
         if not is_recorded(run) or job.running or job.last_run is None or job.last_run.id != run.id:
             raise
         yield from event_lines(client.stream(route("jobs", run.job, "logs")))
+
+
+def _has_begun(run: RunAnswer) -> bool:
+    return run.phase not in (Phase.CLAIMED, Phase.STARTING)
 
 
 def event_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

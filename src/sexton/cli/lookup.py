@@ -1,14 +1,17 @@
-"""From what a person typed to the job or run that is meant."""
+"""From what a person typed to the job or run that is meant, and watching a run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from sexton.cli.answers import JobAnswer, JobName, RunAnswer
 from sexton.cli.client import Client, decoded, route
 from sexton.cli.failures import NotFound
 
+FIRST_LOOK, LAST_LOOK, GROWTH = 0.03, 1.0, 1.4
+"""Seconds between two looks at a run: soon at first, then ever less often."""
 _RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -47,3 +50,16 @@ def unknown_job(name: str, known: Iterable[str]) -> NotFound:
     others = "`sexton jobs` lists them" if folded else "there are no jobs"
     hint = f"did you mean {folded[close[0]]!r}?" if close else others
     return NotFound(f"no job is named {name!r}", hint)
+
+
+def watch(client: Client, run: str, done: Callable[[RunAnswer], bool], seconds: float) -> RunAnswer:
+    """Look at a run until it is `done`, or `seconds` (infinity: no limit) have passed."""
+    end = time.monotonic() + seconds
+    pause = FIRST_LOOK
+    while True:
+        found = get_run(client, run)
+        left = end - time.monotonic()
+        if done(found) or left <= 0:
+            return found
+        time.sleep(min(pause, left))
+        pause = min(pause * GROWTH, LAST_LOOK)

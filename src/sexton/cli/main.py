@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from sexton.cli.arguments import DEFAULT_CONFIG, make_parser
 from sexton.cli.exits import Exit
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_daemon(config, options.log_level)
     if options.command is not None and options.validate_config:
         parser.error("-v stands for a command: `sexton -c PATH -v`")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
         status = _run(options, config)
         sys.stdout.flush()

@@ -29,7 +29,7 @@ _WEEKDAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 def next_of_daemon(options: Namespace, client: Client, screen: Screen) -> int:
     """The next occurrence of every job within a span, or the next ones of a job."""
     if options.job is not None:
-        raw = get_job(client, options.job, "next", query={"count": options.count or JOB_COUNT})
+        raw = get_job(client, options.job, "next", query={"count": _count(options)})
     else:
         raw = client.get("/schedule/next", {"within": options.within, "limit": options.count or ALL_COUNT})
     return _tell_fires(raw, options, screen)
@@ -40,7 +40,7 @@ def next_in_file(options: Namespace, file: str, screen: Screen) -> int:
     now = datetime.now(UTC)
     jobs = _jobs_in(file)
     if options.job is not None:
-        fires = list(_times(_job_in(jobs, options.job), now, options.count or JOB_COUNT))
+        fires = list(_times(_job_in(jobs, options.job), now, _count(options)))
     else:
         until = now + timedelta(seconds=WITHIN_SECONDS if options.within is None else options.within)
         firsts = [fire for job in jobs for fire in _times(job, now, 1) if fire.at <= until]
@@ -61,6 +61,11 @@ def _tell_fires(raw: bytes, options: Namespace, screen: Screen) -> int:
     else:
         screen.line(Cell(_nothing(options), Tone.FAINT))
     return Exit.OK
+
+
+def _count(options: Namespace) -> int:
+    """How many times of one job: what is within a span is wanted whole."""
+    return options.count or (JOB_COUNT if options.within is None else ALL_COUNT)
 
 
 def _nothing(options: Namespace) -> str:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 import logging.config
 import logging.handlers
-import queue
-import sys
+import threading
+from queue import SimpleQueue
 from typing import Any
 
 QUEUE_LIMIT = 10_000
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+BATCH = 200
+CLOSE_SECONDS = 2.0
 
 
 class _Dropping(logging.handlers.QueueHandler):
     """Counts what does not fit instead of waiting for a reader that may never come."""
 
-    dropped = 0
+    def __init__(self, lines: SimpleQueue[logging.LogRecord | None]) -> None:
+        super().__init__(lines)
+        self.lines = lines
+        self.dropped = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         record.message = record.getMessage()
@@ -27,10 +32,26 @@ class _Dropping(logging.handlers.QueueHandler):
         return record
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        try:
-            self.queue.put_nowait(record)
-        except queue.Full:
+        if self.lines.qsize() >= QUEUE_LIMIT:
             self.dropped += 1
+        else:
+            self.lines.put(record)
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Standard error, written once for each batch and not for each line."""
+
+    def __init__(self) -> None:
+        super().__init__(open(2, "w", buffering=256 * 1024, errors="backslashreplace", closefd=False))  # noqa: SIM115
+
+    def flush(self) -> None:
+        """Left to `flush_batch`."""
+
+    def flush_batch(self) -> None:
+        try:
+            self.stream.flush()
+        except OSError:
+            pass  # nobody reads: there is nobody to tell
 
 
 class LogThread:
@@ -39,35 +60,59 @@ class LogThread:
     def __init__(self, level: str, settings: dict[str, Any] | None) -> None:
         """`settings` is a dictConfig (section `logging`); without it, lines go to stderr at `level`.
 
-        Raises ValueError when the dictConfig is not acceptable; stderr logging is set up all the same.
+        Raises ValueError when the dictConfig is not acceptable.
         """
-        logging.basicConfig(level=level.upper(), format=FORMAT, stream=sys.stderr, force=True)
-        failure: Exception | None = None
-        if settings is not None:
+        root = logging.getLogger()
+        if settings is None:
+            self._plain(root, level)
+        else:
             try:
                 logging.config.dictConfig({"disable_existing_loggers": False, **settings})
             except (ValueError, TypeError, AttributeError, ImportError) as refused:
-                failure = refused
-        root = logging.getLogger()
-        handlers = root.handlers[:]
-        logging.getLogger("aiohttp").setLevel(logging.WARNING)
-        self._handler = _Dropping(queue.Queue(QUEUE_LIMIT))
-        self._listener = logging.handlers.QueueListener(
-            self._handler.queue, *handlers, respect_handler_level=True
-        )
-        root.handlers[:] = [self._handler]
-        self._listener.start()
-        if failure is not None:
-            raise ValueError(f"logging: {failure}")
+                raise ValueError(f"logging: {refused}") from None
+        self._handlers = root.handlers[:] or [_Stderr()]
+        self._queue: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
+        self._front = _Dropping(self._queue)
+        root.handlers[:] = [self._front]
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    @staticmethod
+    def _plain(root: logging.Logger, level: str) -> None:
+        handler = _Stderr()
+        handler.setFormatter(logging.Formatter(FORMAT))
+        root.handlers[:] = [handler]
+        root.setLevel(level)
+        # What our format does not show need not be found out for each line (logging howto, "Optimization").
+        logging._srcfile = None
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
     @property
     def dropped(self) -> int:
-        return self._handler.dropped
+        return self._front.dropped
 
-    def close(self) -> None:
-        """Write what is queued, but wait no longer than a stalled reader deserves."""
-        import threading
+    def _write(self) -> None:
+        while True:
+            record = self._queue.get()
+            for _ in range(BATCH):
+                if record is None:
+                    self._flush()
+                    return
+                for handler in self._handlers:
+                    if record.levelno >= handler.level:
+                        handler.handle(record)
+                if self._queue.empty():
+                    break
+                record = self._queue.get()
+            self._flush()
 
-        stopper = threading.Thread(target=self._listener.stop, daemon=True)
-        stopper.start()
-        stopper.join(2.0)
+    def _flush(self) -> None:
+        for handler in self._handlers:
+            if isinstance(handler, _Stderr):
+                handler.flush_batch()
+
+    def close(self) -> bool:
+        """Write what is queued, but wait no longer than a stalled reader deserves; False when it stalls."""
+        self._queue.put(None)
+        self._thread.join(CLOSE_SECONDS)
+        return not self._thread.is_alive()

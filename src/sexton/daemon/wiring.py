@@ -30,6 +30,7 @@ from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
+from sexton.model.run import RunRecord
 from sexton.model.settings import Configuration, StateSettings
 from sexton.run.conduct import Facilities
 from sexton.run.launch import Launcher
@@ -110,9 +111,9 @@ class Daemon:
     async def _with_processes(self, store: MemoryStore | SqliteStore, supervisors: Supervisors, mirror: Mirror) -> None:
         jobs, registry = Jobs(), Registry()
 
-        def on_recorded(run: Run) -> None:
+        def on_recorded(run: Run, record: RunRecord) -> None:
             if (entry := jobs.get(run.job.name)) is not None:
-                entry.remember(run.record())
+                entry.remember(record)
                 lines = run.capture.lines(SHOWN_LINES) if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 

@@ -44,6 +44,8 @@ GROW_PATIENCE = 0.004
 """Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
+NEWS_DELAY = 0.02
+"""Seconds that news of running runs may wait while others wait to be started: starting what is due goes before book-keeping."""
 READ_SIZE = wire.REPORT.size * 1638
 
 STAGES = {
@@ -161,6 +163,8 @@ class Supervisors:
         self._last_busy = 0.0
         self._failed_forks = 0
         self._closing = False
+        self._news: list[tuple[Held, ExecutionMessage]] = []
+        self._news_timer: asyncio.TimerHandle | None = None
         self._report_read, self._report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._report_write, True)
         self._loop.add_reader(self._report_read, self._read_reports)
@@ -222,6 +226,9 @@ class Supervisors:
     @staticmethod
     def _send(private: socket.socket, held: Held) -> None:
         if len(held.request) <= wire.INLINE_REQUEST:
+            if not held.fds:
+                private.send(held.request)
+                return
             socket.send_fds(private, [held.request], held.fds)
             return
         memfd = os.memfd_create("sexton-request", os.MFD_CLOEXEC)
@@ -328,6 +335,7 @@ class Supervisors:
         held, supervisor.held = supervisor.held, None
         if held is not None:
             at = Monotonic(self._loop.time())
+            self._pass_on_news()
             self._close_fds(held)
             held.state = HeldState.OVER
             held.post(SupervisorLost(at))
@@ -371,6 +379,7 @@ class Supervisors:
         supervisor.retired = True
         held = supervisor.held
         if held is not None and held.state is not HeldState.OVER:
+            self._pass_on_news()
             held.post(SupervisorLost(Monotonic(self._loop.time())))
         if self._zygote is None or supervisor.number not in self._all:
             try:  # an orphan of a dead zygote: we are its reaper
@@ -394,6 +403,18 @@ class Supervisors:
                 self._supervisor_retired(supervisor)
             elif held is not None and held.run == report[1]:
                 self._report(supervisor, held, report)
+        if not self._queue:
+            self._pass_on_news()
+        elif self._news and self._news_timer is None:
+            self._news_timer = self._loop.call_later(NEWS_DELAY, self._pass_on_news)
+
+    def _pass_on_news(self) -> None:
+        if self._news_timer is not None:
+            self._news_timer.cancel()
+            self._news_timer = None
+        news, self._news = self._news, []
+        for held, message in news:
+            held.post(message)
 
     def _report(self, supervisor: _Supervisor, held: Held, report: tuple[int, ...]) -> None:
         _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
@@ -404,26 +425,26 @@ class Supervisors:
                 self._close_fds(held)
                 held.state = HeldState.LIVE
                 contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
-                held.post(Started(value, at, contained))
+                self._news.append((held, Started(value, at, contained)))
             case wire.FAILED:
                 self._close_fds(held)
                 self._over(supervisor, held)
-                held.post(StartFailed(value, STAGES.get(aux, "cannot start"), at))
+                self._news.append((held, StartFailed(value, STAGES.get(aux, "cannot start"), at)))
             case wire.EXITED:
                 usage = Usage(cpu_user_seconds=user / 1e6, cpu_system_seconds=system / 1e6, max_rss_bytes=rss * 1024)
                 empty = bool(flags & wire.ALSO_EMPTY)
                 if empty:
                     self._over(supervisor, held)
-                held.post(Exited(value, at, usage))
+                self._news.append((held, Exited(value, at, usage)))
                 if empty:
-                    held.post(Emptied(at, witness))
+                    self._news.append((held, Emptied(at, witness)))
             case wire.EMPTY:
                 self._over(supervisor, held)
-                held.post(Emptied(at, witness))
+                self._news.append((held, Emptied(at, witness)))
             case wire.SIGNALLED:
-                held.post(Signalled(at, value, aux))
+                self._news.append((held, Signalled(at, value, aux)))
             case wire.REFUSED:
-                held.post(KillRefused(at, value, aux))
+                self._news.append((held, KillRefused(at, value, aux)))
 
     def _over(self, supervisor: _Supervisor, held: Held) -> None:
         held.state = HeldState.OVER

@@ -27,7 +27,7 @@ from sexton.execution.stop import bring_down
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
-from sexton.model.run import Outcome, Phase, StopCause
+from sexton.model.run import Outcome, Phase, RunRecord, StopCause
 from sexton.outcome.verdict import Evidence, judge
 from sexton.run.drain import drain_held_output
 from sexton.run.live import Run
@@ -60,7 +60,7 @@ class Facilities:
     clock: Clock
     mirror: Mirror | None
     output_files: OutputFiles | None
-    on_recorded: Callable[[Run], None]
+    on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
     counters: Counters = field(default_factory=Counters)
 
@@ -128,7 +128,8 @@ async def _start(run: Run, daemon: Facilities) -> None:
         run.fail_reason = "could not be started: its supervisor was lost"
     elif run.started is not None:
         run.advance(Phase.RUNNING)
-        daemon.ledger.note(run.record())
+        if daemon.ledger.capabilities.durable:
+            daemon.ledger.note(run.record())
 
 
 def _submit(run: Run, daemon: Facilities) -> None:
@@ -219,6 +220,7 @@ async def _abort(run: Run, daemon: Facilities) -> None:
 
 async def _record(run: Run, daemon: Facilities) -> None:
     """Verdict and record. The run leaves the registry only when the ledger has it."""
+    record: RunRecord | None = None
     try:
         _decide(run)
         if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
@@ -234,7 +236,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
     finally:
         daemon.registry.remove(run)
         run.recorded.set()
-        daemon.on_recorded(run)
+        daemon.on_recorded(run, record or run.record())
 
 
 def _decide(run: Run) -> None:

@@ -62,6 +62,8 @@ class Run:
         self.capture: Capture | None = None
         # what execution said
         self.started: Started | None = None
+        self.pid_started_ticks: int | None = None
+        """About when the process started, in clock ticks since boot: with pid and boot id it tells it from a stranger."""
         self.start_failed: StartFailed | None = None
         self.exited: Exited | None = None
         self.emptied: Emptied | None = None
@@ -132,6 +134,8 @@ class Run:
 
     def _learn_start(self, message: Started) -> None:
         self.started = message
+        slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        self.pid_started_ticks = int((message.at + slept) * CLOCK_TICKS)
         self.started_at = self.wall(message.at)
         if self.job.execution_timeout is not None:
             self.deadline = Monotonic(message.at + self.job.execution_timeout)
@@ -201,14 +205,6 @@ class Run:
     @property
     def containment(self) -> Containment:
         return self.started.containment if self.started else Containment.NONE
-
-    @property
-    def pid_started_ticks(self) -> int | None:
-        """About when the process started, in clock ticks since boot: with pid and boot id it tells it from a stranger."""
-        if self.started is None:
-            return None
-        slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        return int((self.started.at + slept) * CLOCK_TICKS)
 
     def gone(self) -> Gone | None:
         """The evidence at this moment; None while the run is not over."""
