@@ -61,12 +61,13 @@ def test_the_section_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "text",
     ["web:\n  listen: ['http://127.0.0.1:${PORT}']\n", "include: [other.yaml]\n",
+     '{"web": {"listen": ["http://127.0.0.1:7004"]}}',
      "web: {listen: [http://127.0.0.1:7004], headers: &h {A: b}}\ndefaults: &d {}\ninclude: [other.yaml]\n"],
 )  # fmt: skip
 def test_what_the_section_does_not_tell_is_loaded(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Variables and included files are resolved as the daemon resolves them."""
+    """Variables, included files and other ways to write YAML are read as the daemon reads them."""
     monkeypatch.setenv("PORT", "7004")
     (tmp_path / "jobs.yaml").write_text(text)
     other = "jobs: []\n" if "web" in text else "web: {listen: [http://127.0.0.1:7004]}\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sexton.cli.arguments import make_parser
-from sexton.cli.commands import _function
+from sexton.cli.commands import function_of
 from sexton.cli.exits import Exit
 from sexton.model.run import Outcome
 
@@ -60,10 +60,10 @@ def test_every_exit_status_is_documented() -> None:
     assert {int(n) for n in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {int(each) for each in Exit}
 
 
-def test_every_command_of_a_daemon_has_a_function() -> None:
+def test_every_command_of_a_daemon_has_afunction_of() -> None:
     """The table of functions is complete."""
     for name in set(commands()) - {"check"}:
-        assert callable(_function(name))
+        assert callable(function_of(name))
 
 
 @pytest.mark.parametrize("outcome", [each.value for each in Outcome])

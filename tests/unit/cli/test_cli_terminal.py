@@ -26,7 +26,7 @@ def test_control_characters_are_written_out(text: str, shown: str) -> None:
 
 @given(st.text())
 def test_nothing_a_terminal_acts_on_gets_through(text: str) -> None:
-    """Whatever a job is called or says, only printable characters are shown; of output also lines and tabs."""
+    """Whatever a job is called or says, only printable characters are shown; of output lines and tabs too."""
     assert visible(text).isprintable()
     assert visible_lines(text).replace("\n", "").replace("\t", "").isprintable()
     assert visible_lines(text).count("\n") == text.count("\n")
@@ -79,5 +79,5 @@ def test_colour_needs_a_terminal_and_consent(terminal: bool, environ: dict[str, 
 
 def test_lines_are_taken_out_of_events() -> None:
     """Only `line` events carry output; pings, the end and the cuts between pieces do not show."""
-    stream = b': ping\n\nevent: line\ndata: {"stream":"stdout","line":"a"}\n\nevent: end\ndata: {"line":"b"}\n\n'
+    stream = b': ping\n\nevent: line\ndata: {"stream":"x","line":"a"}\n\nevent: end\ndata: {"line":"b"}\n\n'
     assert list(event_lines([stream[:30], stream[30:]])) == [b"a\n"]
