@@ -38,7 +38,7 @@ logger = logging.getLogger("sexton.containment")
 
 POOL_MINIMUM = 8
 POOL_IDLE_CEILING = 32
-POOL_PREFILL_CEILING = 256
+POOL_PREFILL_CEILING = 96
 GROW_STEP = 16
 GROW_PATIENCE = 0.004
 """Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""

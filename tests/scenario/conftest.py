@@ -1,0 +1,17 @@
+"""The rig as a fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rig as rig_module
+from rig import Rig
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """A daemon in an empty folder, ended after the test."""
+    yield from rig_module.rig(tmp_path)
