@@ -6,7 +6,7 @@ from datetime import datetime
 
 from aiohttp import web
 
-from sexton.admission.decide import Refuse, Refusal
+from sexton.admission.decide import Refusal, Refuse
 from sexton.api.logs import job_logs
 from sexton.api.routes import (
     Answer,

@@ -133,7 +133,11 @@ async def _send_files(request: web.Request, files: list[Path]) -> web.StreamResp
     total = sum(sizes)
     asked = parse_range(request.headers.get("Range"), total)
     first, end = asked or (0, total)
-    headers = {"Accept-Ranges": "bytes", "Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Content-Type": "text/plain; charset=utf-8",
+        "X-Content-Type-Options": "nosniff",
+    }
     if asked:
         headers["Content-Range"] = f"bytes {first}-{end - 1}/{total}"
     response = web.StreamResponse(status=206 if asked else 200, headers=headers)

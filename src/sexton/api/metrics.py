@@ -24,7 +24,8 @@ class _Collector:
                                 value=float(health.last_reload.ok))
         yield GaugeMetricFamily("sexton_config_last_reload_success_timestamp_seconds", "When one was last taken up",
                                 value=self._control.reloader.last_success.timestamp())
-        yield CounterMetricFamily("sexton_config_reload_failures", "Loads that were refused", value=health.reload_failures)
+        yield CounterMetricFamily("sexton_config_reload_failures", "Loads that were refused",
+                                  value=health.reload_failures)
         yield CounterMetricFamily("sexton_store_failures", "Writes that the store refused", value=health.store_failures)
         yield CounterMetricFamily("sexton_mirror_dropped_bytes", "Captured output not repeated: nobody read ours",
                                   value=health.mirror_dropped_bytes)
@@ -33,8 +34,9 @@ class _Collector:
     def _jobs(self) -> Iterator[Metric]:
         runs = CounterMetricFamily("sexton_job_runs", "Recorded runs by outcome", labels=["job_name", "status"])
         timeouts = CounterMetricFamily("sexton_job_timeouts", "Runs ended by executionTimeout", labels=["job_name"])
-        unconfirmed = CounterMetricFamily("sexton_job_unconfirmed_terminations", "Stopped runs of which something may be left",
-                                          labels=["job_name"])
+        unconfirmed = CounterMetricFamily(
+            "sexton_job_unconfirmed_terminations", "Stopped runs of which something may be left", labels=["job_name"]
+        )
         skipped = CounterMetricFamily("sexton_job_skipped", "Launches that did not happen", labels=["job_name"])
         running = GaugeMetricFamily("sexton_job_running", "Runs that have not ended", labels=["job_name"])
         for entry in list(self._control.jobs):

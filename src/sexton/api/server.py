@@ -59,8 +59,11 @@ async def _stamp(request: web.Request, response: web.StreamResponse) -> None:
 
 
 @web.middleware
-async def _guard(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-    """Every answer that is no success is `{"error": reason}`; requests that a foreign web page could have made are refused."""
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Every answer that is no success is `{"error": reason}`; requests that a foreign web page could have made are
+    refused."""
     try:
         _refuse_foreign(request)
         return await handler(request)
@@ -85,7 +88,8 @@ async def _guard(request: web.Request, handler: Callable[[web.Request], Awaitabl
 
 
 def _refuse_foreign(request: web.Request) -> None:
-    """A page in an operator's browser may send simple requests to loopback: its Origin gives it away, and a name that was
+    """A page in an operator's browser may send simple requests to loopback: its Origin gives it away, and a name
+    that was
     rebound to loopback stands in Host. Tools send no Origin and name us as they reached us."""
     over_unix = request.transport is not None and isinstance(request.transport.get_extra_info("sockname"), str | bytes)
     host = urlsplit(f"//{request.host}").hostname or ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
 
 from aiohttp import web
 
@@ -71,27 +72,35 @@ async def preview(request: web.Request) -> web.Response:
         rule = DayRule(request.query.get("dayRule", "or"))
     except ValueError:
         raise Refused(400, "dayRule must be or, or and") from None
-    return answer(_preview(text, zone_name, zone, rule, count, request.query.get("seed", ""), control_of(request).clock.now()))
+    question = _Question(text, zone_name, zone, rule, count, request.query.get("seed", ""))
+    return answer(_preview(question, control_of(request).clock.now()))
 
 
-def _preview(text: str, zone_name: str, zone: object, rule: DayRule, count: int, seed: str, now: object) -> SchedulePreview:
-    from datetime import datetime, tzinfo
+@dataclass(frozen=True, slots=True)
+class _Question:
+    text: str
+    zone_name: str
+    zone: tzinfo
+    rule: DayRule
+    count: int
+    seed: str
 
-    assert isinstance(zone, tzinfo) and isinstance(now, datetime)
-    empty = SchedulePreview(expression=text, timezone=zone_name, valid=False, reboot=False, description=None, fires=[],
-                            never_fires=False, error=None)
+
+def _preview(asked: _Question, now: datetime) -> SchedulePreview:
+    empty = SchedulePreview(expression=asked.text, timezone=asked.zone_name, valid=False, reboot=False,
+                            description=None, fires=[], never_fires=False, error=None)
     try:
-        expression = parse(text, seed=seed)
+        expression = parse(asked.text, seed=asked.seed)
     except ScheduleError as wrong:
         empty.error = str(wrong) + (f" ({wrong.hint})" if wrong.hint else "")
         return empty
-    empty.valid, empty.description = True, describe(expression, rule)
+    empty.valid, empty.description = True, describe(expression, asked.rule)
     if isinstance(expression, Reboot):
         empty.reboot = True
         return empty
-    occurrences = occurrences_of(expression, zone, rule)
+    occurrences = occurrences_of(expression, asked.zone, asked.rule)
     at: datetime | None = now
-    while at is not None and len(empty.fires) < count:
+    while at is not None and len(empty.fires) < asked.count:
         at = occurrences.next_after(at)
         if at is not None:
             empty.fires.append(at)

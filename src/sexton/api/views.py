@@ -47,7 +47,7 @@ class RunView(msgspec.Struct, kw_only=True):
     pid: int | None
     output: OutputFacts | None
     resources: Resources | None
-    ranAt: datetime | None  # noqa: N815  # the reference's name
+    ranAt: datetime | None  # the reference's name
 
 
 def run_view(record: RunRecord) -> RunView:
@@ -87,8 +87,8 @@ class JobView(msgspec.Struct, kw_only=True):
     enabled: bool
     schedule: str | ScheduleFields
     command: str | tuple[str, ...]
-    captureStdout: bool  # noqa: N815
-    captureStderr: bool  # noqa: N815
+    captureStdout: bool
+    captureStderr: bool
     utc: bool
     timezone: str | None
     running: bool
@@ -102,10 +102,10 @@ class JobView(msgspec.Struct, kw_only=True):
     history: list[HistoryMark]
     skipped: int
     last_skip: SkipView | None
-    concurrencyPolicy: str  # noqa: N815
-    concurrencyScope: str  # noqa: N815
-    executionTimeout: float | None  # noqa: N815
-    killTimeout: float  # noqa: N815
+    concurrencyPolicy: str
+    concurrencyScope: str
+    executionTimeout: float | None
+    killTimeout: float
     priority: str
     ignored_options: tuple[str, ...]
     source: str
@@ -136,7 +136,8 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         running=bool(facts.run_ids), pids=facts.pids, runs=facts.run_ids, scheduled_in=scheduled_in,
         scheduled_at=facts.next_fire, never_fires=spec.enabled and scheduled_in is None,
         last_run=run_view(last) if last else None,
-        history=[HistoryMark(outcome=r.outcome.value if r.outcome else None, duration=r.duration) for r in entry.recent],
+        history=[HistoryMark(outcome=r.outcome.value if r.outcome else None, duration=r.duration) for r in
+        entry.recent],
         skipped=entry.skipped,
         last_skip=SkipView(at=skip.at, reason=skip.reason, scheduled_for=skip.scheduled_for) if skip else None,
         concurrencyPolicy=spec.concurrency_policy.value, concurrencyScope=spec.concurrency_scope.value,

@@ -46,7 +46,7 @@ async def run_boot_jobs(jobs: Jobs, launcher: Launcher, state: JobState, *, dura
                     continue
                 await state.put_state(name, KEY, marker)
             except StoreError as failure:
-                logger.error("Job %s: the @reboot marker cannot be kept (%s); it runs now and may run again", name, failure)
+                logger.error("Job %s: its @reboot marker cannot be kept (%s); it may run again", name, failure)
         answer = launcher.launch(entry.spec, Trigger.REBOOT)
         if isinstance(answer, Refuse):
             logger.warning("Job %s: the @reboot run is skipped: %s", name, answer.message)

@@ -69,7 +69,8 @@ class Control:
     """Reads are views of the moment; commands are messages to runs. Nothing here waits unless it says so."""
 
     def __init__(
-        self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader: Reloader,
+        self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader:
+        Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
         logs_dropped: Callable[[], int],
     ) -> None:
@@ -137,7 +138,9 @@ class Control:
             raise Unknown(f"no run has the id {run_id!r}")
         return record
 
-    async def runs(self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None) -> list[RunRecord]:
+    async def runs(
+        self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None,
+    ) -> list[RunRecord]:
         """Runs, newest first; those that live are shown as they are now. Raises StoreError."""
         stored = await self.ledger.runs(job=job, outcome=outcome, limit=limit, before=before)
         merged = {record.launch.id: record for record in stored}
@@ -211,7 +214,9 @@ class Control:
             self._ask_to_stop(run, reason, requested_by, force)
         return runs
 
-    async def cancel_run(self, run_id: str, *, reason: str | None, requested_by: str | None, force: bool = False) -> Run:
+    async def cancel_run(
+        self, run_id: str, *, reason: str | None, requested_by: str | None, force: bool = False,
+    ) -> Run:
         """Ask one run to stop. Raises Unknown, NotRunning (it has ended), StoreError."""
         run = self.registry.get(run_id)
         if run is None:

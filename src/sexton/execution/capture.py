@@ -20,14 +20,17 @@ from sexton.model.run import OutputFacts, StreamSize
 
 PIPE_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
-"""Buffers beyond malloc's mmap threshold (128 KiB) are mapped and unmapped each time, which costs more than the reading."""
+"""Buffers beyond malloc's mmap threshold (128 KiB) are mapped and unmapped each time, which costs more than the
+reading."""
 FLOOD_BYTES = 32 * 1024
 FLOOD_PAUSE = 0.001
-"""Seconds. A run that writes fast is read on a timer, so that the pipe fills up in between: few large reads cost a third of
+"""Seconds. A run that writes fast is read on a timer, so that the pipe fills up in between: few large reads cost a
+third of
 many small ones."""
 HELD_UP_PAUSE = 0.002
 HOLD_LIMIT = 1024 * 1024
-"""Bytes of an unfinished line that are held back; a longer line is passed on in pieces and cut where lines are shown."""
+"""Bytes of an unfinished line that are held back; a longer line is passed on in pieces and cut where lines are
+shown."""
 KEEP_BYTES = 512 * 1024
 """Bytes kept in memory of the beginning, and as many of the end, of all output of a run."""
 FOLLOWER_LINES = 8192
@@ -104,7 +107,9 @@ class Piece:
 class Capture:
     """The captured streams of one run. `post` gets StreamClosed for each of them, once."""
 
-    def __init__(self, job: JobSpec, post: Callable[[ExecutionMessage], None], mirror: Mirror | None, log: RunLog | None) -> None:
+    def __init__(
+        self, job: JobSpec, post: Callable[[ExecutionMessage], None], mirror: Mirror | None, log: RunLog | None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._job = job
         self._post = post
@@ -119,7 +124,8 @@ class Capture:
         self._followers: list[Follower] = []
 
     def open(self) -> list[tuple[int, int]]:
-        """Make the pipes; returns (write end, descriptor number in the job) for each captured stream. Raises OSError."""
+        """Make the pipes; returns (write end, descriptor number in the job) for each captured stream. Raises
+        OSError."""
         wanted = [(Stream.STDOUT, 1)] if self._job.capture_stdout else []
         wanted += [(Stream.STDERR, 2)] if self._job.capture_stderr else []
         ends: list[tuple[int, int]] = []

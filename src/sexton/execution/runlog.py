@@ -71,7 +71,8 @@ class RunLog:
             self._store_tail(data)
 
     def _store_tail(self, data: bytes) -> None:
-        """Beyond the first half two segments take turns, so that the last half is always there in one or two of them."""
+        """Beyond the first half two segments take turns, so that the last half is always there in one or two of
+        them."""
         if self._tail is None or self._tails[-1][1] >= self._half // 2:
             self._next_tail()
         assert self._tail is not None

@@ -45,7 +45,8 @@ GROW_PATIENCE = 0.004
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
 NEWS_DELAY = 0.02
-"""Seconds that news of running runs may wait while others wait to be started: starting what is due goes before book-keeping."""
+"""Seconds that news of running runs may wait while others wait to be started: starting what is due goes before
+book-keeping."""
 READ_SIZE = wire.REPORT.size * 1638
 
 STAGES = {
@@ -68,7 +69,9 @@ class Held:
 
     __slots__ = ("fds", "pool", "post", "request", "run", "state", "supervisor")
 
-    def __init__(self, pool: Supervisors, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None]) -> None:
+    def __init__(
+        self, pool: Supervisors, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
+    ) -> None:
         self.pool = pool
         self.run = run
         self.request = request
@@ -342,7 +345,8 @@ class Supervisors:
             held.post(Swept(at))
 
     def _fork_failed(self, number: int) -> None:
-        """The system refuses processes: fail the runs that wait rather than keep them for ever; the next start tries again."""
+        """The system refuses processes: fail the runs that wait rather than keep them for ever; the next start tries
+        again."""
         self._expected = 0
         self._failed_forks += 1
         logger.error("cannot fork a supervisor: %s", os.strerror(number))

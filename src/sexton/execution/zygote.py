@@ -42,7 +42,9 @@ class Dead:
 class Zygote:
     """One zygote process. `heard` gets every Born and Dead, and None once when the zygote itself is gone."""
 
-    def __init__(self, report_fd: int, cgroup: str | None, first: int, heard: Callable[[Born | Dead | None], None]) -> None:
+    def __init__(
+        self, report_fd: int, cgroup: str | None, first: int, heard: Callable[[Born | Dead | None], None],
+    ) -> None:
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

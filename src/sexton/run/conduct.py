@@ -39,7 +39,8 @@ from sexton.store.port import Ledger
 logger = logging.getLogger("sexton.run")
 
 LEFTOVER_LOOK_SECONDS = 0.1
-"""How long the last processes of a run that ended by itself may trail its own process before they count as left behind."""
+"""How long the last processes of a run that ended by itself may trail its own process before they count as left
+behind."""
 
 
 @dataclass(slots=True)

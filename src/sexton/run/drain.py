@@ -1,6 +1,7 @@
 """Output that somebody holds after the run has ended: how long it is waited for, and what each bound records.
 
-The bounds are the binding page's ("Cancellation and killTimeout"): 30 seconds, whatever killTimeout is. They apply only to
+The bounds are the binding page's ("Cancellation and killTimeout"): 30 seconds, whatever killTimeout is. They apply
+only to
 runs that we stopped; a run that ends by itself has ended when its output closes, and has no bound but its deadline.
 """
 
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import ceil
 
+from sexton.execution.capture import Capture
 from sexton.execution.messages import Stream
 from sexton.model.clock import Monotonic
 from sexton.model.run import StopCause
@@ -46,12 +49,16 @@ async def _stream_by_stream(run: Run, until: Until) -> None:
         if capture is None or stream not in capture.open_streams:
             continue
         limit = Monotonic(run.clock.monotonic() + HELD_OUTPUT_SECONDS)
-        if not await until(run, lambda s=stream: s not in capture.open_streams, limit):  # type: ignore[misc]
+        if not await until(run, partial(_closed, capture, stream), limit):
             logger.warning(
                 "job %s: %s did not reach end-of-file within %.1f seconds of the job being killed",
                 run.job.name, stream.value, HELD_OUTPUT_SECONDS,
             )
             _close(run, [stream])
+
+
+def _closed(capture: Capture, stream: Stream) -> bool:
+    return stream not in capture.open_streams
 
 
 async def _own_process(run: Run, until: Until) -> bool:
@@ -66,7 +73,8 @@ async def _own_process(run: Run, until: Until) -> bool:
 
 
 async def _both_streams(run: Run, until: Until) -> None:
-    """After a cancel, a Replace or a shutdown: one bound covers both streams, from the end of the sequence. While the own
+    """After a cancel, a Replace or a shutdown: one bound covers both streams, from the end of the sequence. While
+    the own
     process lived on, the look that first finds it gone (every 30 seconds) starts the bound."""
     assert run.ended_mono is not None
     gone_at = run.exited.at if run.exited is not None else run.ended_mono

@@ -44,7 +44,6 @@ from sexton.model.run import (
 from sexton.run.lifecycle import COUNTS_AS_RUNNING, step
 from sexton.run.mailbox import Mailbox, Message, StopRequested, VictimEnded
 
-
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -63,7 +62,8 @@ class Run:
         # what execution said
         self.started: Started | None = None
         self.pid_started_ticks: int | None = None
-        """About when the process started, in clock ticks since boot: with pid and boot id it tells it from a stranger."""
+        """About when the process started, in clock ticks since boot: with pid and boot id it tells it from a
+        stranger."""
         self.start_failed: StartFailed | None = None
         self.exited: Exited | None = None
         self.emptied: Emptied | None = None
@@ -239,7 +239,8 @@ class Run:
         return RunRecord(
             launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
             exit_code=None if self.ended_mono is None else self.exit_code, stop=self.stop, gone=self.gone(),
-            containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
+            containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks,
+            started_at=self.started_at, deadline_at=deadline_at,
             finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
             output=self.capture.facts() if self.capture else None, usage=self.usage,
         )

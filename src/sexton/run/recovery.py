@@ -41,7 +41,7 @@ async def recover(ledger: Ledger, now: datetime) -> list[RunRecord]:
         try:
             await ledger.record(record)
         except StoreError as failure:
-            logger.error("Job %s: the interrupted run %s could not be recorded: %s", run.launch.job, run.launch.id, failure)
+            logger.error("Job %s: interrupted run %s could not be recorded: %s", run.launch.job, run.launch.id, failure)
             continue
         logger.warning("Job %s: run %s was interrupted: %s", run.launch.job, run.launch.id, record.fail_reason)
         records.append(record)

@@ -1,6 +1,7 @@
 """The zygote: a small single-threaded process that forks supervisors and buries those that died.
 
-It is the second child subreaper: when a supervisor is killed (by its own job, say) everything it held becomes the zygote's
+It is the second child subreaper: when a supervisor is killed (by its own job, say) everything it held becomes the
+zygote's
 child, is ended here, and only then is the supervisor reported dead. Every child of the zygote that is no supervisor
 belongs to a dead run, so nothing needs to be attributed.
 """
@@ -159,7 +160,9 @@ class Zygote:
         except OSError:
             return False
 
-    def become_supervisor(self, number: int, private: _socket.socket, other: _socket.socket, cgroup: str | None) -> None:
+    def become_supervisor(
+        self, number: int, private: _socket.socket, other: _socket.socket, cgroup: str | None,
+    ) -> None:
         status = 70
         try:
             signal.set_wakeup_fd(-1)
@@ -175,7 +178,8 @@ class Zygote:
     # ---------------------------------------------------------------- burial
 
     def bury(self) -> None:
-        """Collect exits; end whatever a dead supervisor left; report a supervisor dead only when nothing foreign is left."""
+        """Collect exits; end whatever a dead supervisor left; report a supervisor dead only when nothing foreign is
+        left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
