@@ -63,6 +63,8 @@ class KillRefused:
     at: Monotonic
     errno: int
     pid: int
+    group_errno: int = 0
+    """What the kernel said to the signal for the own process's group."""
 
 
 @dataclass(frozen=True, slots=True)

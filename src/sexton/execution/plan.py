@@ -20,6 +20,9 @@ NICE = {
 }
 
 
+PREFIXES = (b"SEXTON_", b"CRONSTABLE_")
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Numbers to become: resolved here, so that the supervisor never asks the user database."""
@@ -80,15 +83,16 @@ def plan(job: JobSpec, run_id: str, scheduled_for: str | None, node: str) -> Pla
     """
     argv = (job.shell, "-c", job.command) if isinstance(job.command, str) else job.command
     environment = {key.encode(): value.encode() for key, value in job.environment}
-    facts = {"RUN_ID": run_id, "JOB_NAME": job.name, "HOST": node, "ATTEMPT": "1"}
-    if scheduled_for is not None:
-        facts["SCHEDULED_AT"] = scheduled_for
-    for key, value in facts.items():
-        encoded = value.encode("utf-8", "surrogateescape")
-        environment[b"SEXTON_" + key.encode()] = encoded
-        environment[b"CRONSTABLE_" + key.encode()] = encoded
+    identifier, name = run_id.encode(), job.name.encode("utf-8", "surrogateescape")
+    host, scheduled = node.encode(), (scheduled_for or "").encode()
+    for prefix in PREFIXES:
+        environment[prefix + b"RUN_ID"] = identifier
+        environment[prefix + b"JOB_NAME"] = name
+        environment[prefix + b"HOST"] = host
+        environment[prefix + b"ATTEMPT"] = b"1"
+        environment[prefix + b"SCHEDULED_AT"] = scheduled
     return Plan(
-        argv=tuple(os.fsencode(part) for part in argv),
+        argv=tuple([os.fsencode(part) for part in argv]),
         environment=environment,
         directory=os.fsencode(job.working_directory) if job.working_directory else None,
         identity=identity_of(job.user, job.group),

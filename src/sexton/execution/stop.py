@@ -69,26 +69,27 @@ async def _graceful_step(run: Subject) -> None:
     else:
         limit = Monotonic(asked + run.kill_timeout)
         await run.until(lambda: run.process_gone or run.force, limit)
-    _tell_refusal(run)
-    if not run.process_gone:
+    if run.signalled is not None:
+        _tell_refusal(run, run.signalled.group_errno, run.signalled.process_errno)
+    if run.process_gone:
+        return
+    if run.force:
+        logger.info("Job %s: the time to end gracefully is cut short by request, killing it...", run.name)
+    else:
         logger.info(
             "Job %s did not gracefully terminate after %g seconds, killing it...", run.name, run.kill_timeout
         )
 
 
-def _tell_refusal(run: Subject) -> None:
-    answer = run.signalled
-    if answer is None:
-        return
-    if answer.group_errno not in (0, errno.ESRCH):
+def _tell_refusal(run: Subject, group: int, process: int) -> None:
+    """Of one step: the errnos for the group, and for the own process alone when the group was refused."""
+    if group not in (0, errno.ESRCH):
         logger.warning(
             "Job %s: could not signal the process group of pid %s (%s); falling back to signalling that process alone",
-            run.name, run.pid, os.strerror(answer.group_errno),
+            run.name, run.pid, os.strerror(group),
         )
-    if answer.process_errno not in (0, errno.ESRCH):
-        logger.warning(
-            "Job %s: could not signal its process (pid %s): %s", run.name, run.pid, os.strerror(answer.process_errno)
-        )
+    if process not in (0, errno.ESRCH):
+        logger.warning("Job %s: could not signal its process (pid %s): %s", run.name, run.pid, os.strerror(process))
 
 
 async def _forced_step(run: Subject) -> None:
@@ -100,10 +101,8 @@ async def _forced_step(run: Subject) -> None:
     settled = await run.until(lambda: run.tree_gone or _will_not_die(run.refused), limit)
     if run.tree_gone:
         return
-    if run.refused is not None and not run.process_gone:
-        logger.warning(
-            "Job %s: could not signal its process (pid %s): %s", run.name, run.pid, os.strerror(run.refused.errno)
-        )
+    if run.refused is not None and _will_not_die(run.refused) and not run.process_gone:
+        _tell_refusal(run, run.refused.group_errno, run.refused.errno)
     logger.error(
         "Job %s: its processes could not be ended%s; the run counts as ended beside them", run.name,
         f" ({os.strerror(run.refused.errno)})" if run.refused else "" if settled else " in time",

@@ -448,7 +448,7 @@ class Supervisors:
             case wire.SIGNALLED:
                 self._news.append((held, Signalled(at, value, aux)))
             case wire.REFUSED:
-                self._news.append((held, KillRefused(at, value, aux)))
+                self._news.append((held, KillRefused(at, value, aux, user)))
 
     def _over(self, supervisor: _Supervisor, held: Held) -> None:
         held.state = HeldState.OVER

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any
 
-from sexton.admission.decide import Admission, Refuse, Replace, decide
+from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, decide
 from sexton.model.job import JobSpec
 from sexton.model.run import Launch, StopCause, Trigger
 from sexton.run.conduct import Facilities, conduct
@@ -36,14 +36,14 @@ class Launcher:
         """Start a run of the job now, or say why not. A Replace marks its victims before anything else happens."""
         running = self.facilities.registry.running(job.name)
         admission = decide(job, trigger, [run.id for run in running], shutting_down=self.shutting_down)
+        if running and not (isinstance(admission, Refuse) and admission.refusal is not Refusal.STILL_RUNNING):
+            logger.log(
+                logging.INFO if isinstance(admission, Start) else logging.WARNING,
+                "Job %s: still running and concurrencyPolicy is %s", job.name, job.concurrency_policy.value,
+            )
         if isinstance(admission, Refuse):
             self.refused_count += 1
             return admission
-        if running:
-            logger.log(
-                logging.WARNING if isinstance(admission, Replace) else logging.INFO,
-                "Job %s: still running and concurrencyPolicy is %s", job.name, job.concurrency_policy.value,
-            )
         return self._begin(job, trigger, admission, scheduled_for, requested_by)
 
     def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,

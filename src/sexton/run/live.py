@@ -141,6 +141,8 @@ class Run:
             self.deadline = Monotonic(message.at + self.job.execution_timeout)
 
     def _learn_stop(self, request: StopRequested) -> None:
+        if not self.counts_as_running:
+            return  # it came on the heels of the end: the run keeps the outcome that it ended with
         self.force = self.force or request.force
         if self.stop is None:
             self.stop = Stop(

@@ -69,6 +69,7 @@ class Supervisor:
         self.released = False
         self.rounds = 0
         self.refused = False
+        self.group_error = 0
 
     def prepare(self) -> None:
         kernel.become_subreaper()
@@ -224,7 +225,7 @@ class Supervisor:
         if order == wire.TERMINATE:
             self.terminate()
         elif order == wire.KILL:
-            self.killing, self.rounds, self.refused = True, 0, False
+            self.killing, self.rounds, self.refused, self.group_error = True, 0, False, 0
         elif order == wire.RELEASE:
             self.release()
         elif not order:
@@ -320,7 +321,7 @@ class Supervisor:
         once: walking after each single exit is quadratic."""
         self.rounds += 1
         if self.rounds == 1 and self.group_is_ours():
-            self.signal_group(signal.SIGKILL)
+            self.group_error = self.signal_group(signal.SIGKILL)
         refused_errno = refused_pid = killed = 0
         direct = kernel.children_of(self.pid)
         level = [(pid, self.pid) for pid in direct]
@@ -337,7 +338,7 @@ class Supervisor:
             level = below
         refused = refused_errno != 0 and killed == 0
         if refused and not self.refused:
-            self.say(wire.REFUSED, value=refused_errno, aux=refused_pid)
+            self.say(wire.REFUSED, value=refused_errno, aux=refused_pid, user=self.group_error)
         self.refused = refused
         if self.rounds == LONG_KILL_ROUNDS and direct:
             self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=direct[0])

@@ -19,7 +19,7 @@ FAILED = 2  # value: errno; aux: stage
 EXITED = 3  # value: wait status of the own process; usage fields are set
 EMPTY = 4  # nothing of the run is left below the supervisor
 SIGNALLED = 5  # the graceful step was taken; value: errno for the group, aux: errno for the process alone
-REFUSED = 6  # the forced step was refused; value: errno; aux: a pid that it was refused for
+REFUSED = 6  # the forced step was refused; value: errno; aux: a pid that it was refused for; user: errno for the group
 RETIRED = 7  # this supervisor takes no further request and has taken none since its last EMPTY
 
 # flags of a report
