@@ -6,7 +6,7 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from sexton.admission.decide import Refuse
+from sexton.admission.decide import Refusal, Refuse
 from sexton.daemon.jobs import Jobs
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
@@ -66,8 +66,9 @@ class Scheduler:
         answer = self._launcher.launch(entry.spec, Trigger.SCHEDULE, scheduled_for=due.scheduled_for)
         if isinstance(answer, Refuse):
             entry.skip(self._clock.now(), answer.message, due.scheduled_for)
-            logger.warning("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(),
-                           answer.message)
+            if answer.refusal is not Refusal.STILL_RUNNING:  # the launcher has told of that
+                logger.warning("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(),
+                               answer.message)
 
     def _tell_skipped(self, skipped: Skipped, now: datetime) -> None:
         self.skipped_late += skipped.count

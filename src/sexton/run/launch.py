@@ -19,6 +19,20 @@ from sexton.run.mailbox import StopRequested, VictimEnded
 logger = logging.getLogger("sexton.run")
 
 
+def _tell_overlap(job: JobSpec, admission: Admission, scheduled_for: datetime | None) -> None:
+    """The one line for a launch that meets a running instance: an overlap that is wanted is no warning."""
+    level, what = logging.WARNING, ""
+    match admission:
+        case Start():
+            level = logging.INFO
+        case Refuse(refusal=Refusal.STILL_RUNNING):
+            what = f"; the run due at {scheduled_for.isoformat()} is skipped" if scheduled_for else "; not started"
+        case Refuse():
+            return  # disabled or shutting down: not for the overlap's sake
+    policy = job.concurrency_policy.value
+    logger.log(level, "Job %s: still running and concurrencyPolicy is %s%s", job.name, policy, what)
+
+
 class Launcher:
     """Launches runs. Nothing here waits: decision and registration are one step, so no two launches can race."""
 
@@ -36,11 +50,8 @@ class Launcher:
         """Start a run of the job now, or say why not. A Replace marks its victims before anything else happens."""
         running = self.facilities.registry.running(job.name)
         admission = decide(job, trigger, [run.id for run in running], shutting_down=self.shutting_down)
-        if running and not (isinstance(admission, Refuse) and admission.refusal is not Refusal.STILL_RUNNING):
-            logger.log(
-                logging.INFO if isinstance(admission, Start) else logging.WARNING,
-                "Job %s: still running and concurrencyPolicy is %s", job.name, job.concurrency_policy.value,
-            )
+        if running:
+            _tell_overlap(job, admission, scheduled_for)
         if isinstance(admission, Refuse):
             self.refused_count += 1
             return admission
