@@ -221,6 +221,11 @@ class Capture:
             self._head.append(piece)
             self._head_bytes += len(piece.data)
             return
+        if piece.partial and room > 0 and not self._tail:
+            # The beginning of a line that is longer than all we keep: it stays, for the line to be shown (cut) at all.
+            self._head.append(Piece(piece.stream, piece.data[:room], partial=True, rest=piece.rest))
+            self._head_bytes += room
+            piece = Piece(piece.stream, piece.data[room:], rest=True)
         if len(piece.data) > KEEP_BYTES:
             # Only its end can stay: drop the line that the cut runs through.
             end = piece.data[-KEEP_BYTES:]

@@ -11,13 +11,12 @@ import errno
 import logging
 import marshal
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any
 
-from sexton.execution.birth import kernel, wire
+from sexton.execution.birth import wire
+from sexton.execution.held import Held, HeldState, WarmSupervisor
 from sexton.execution.messages import (
     Emptied,
     ExecutionMessage,
@@ -32,7 +31,7 @@ from sexton.execution.messages import (
 from sexton.execution.plan import Plan
 from sexton.execution.zygote import Born, Dead, Zygote
 from sexton.model.clock import Monotonic
-from sexton.model.run import Containment, Survivor, Usage
+from sexton.model.run import Containment, Usage
 
 logger = logging.getLogger("sexton.containment")
 
@@ -57,96 +56,6 @@ STAGES = {
 }
 
 
-class HeldState(Enum):
-    QUEUED = "queued"
-    SENT = "sent"
-    LIVE = "live"
-    OVER = "over"
-
-
-class Held:
-    """One run inside one supervisor, from the request to the proof that nothing is left."""
-
-    __slots__ = ("fds", "pool", "post", "request", "run", "state", "supervisor")
-
-    def __init__(
-        self, pool: Supervisors, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
-    ) -> None:
-        self.pool = pool
-        self.run = run
-        self.request = request
-        self.fds = fds
-        self.post = post
-        self.state = HeldState.QUEUED
-        self.supervisor: _Supervisor | None = None
-
-    def withdraw(self) -> bool:
-        """Take the run back before any supervisor was asked. False when it is too late for that."""
-        if self.state is not HeldState.QUEUED:
-            return False
-        self.pool._withdraw(self)
-        return True
-
-    def terminate(self) -> None:
-        """Graceful step: SIGTERM to the group and to descendants that left it. Answered by `Signalled`."""
-        self._order(wire.TERMINATE)
-
-    def kill(self) -> None:
-        """Forced step: SIGKILL to everything below the supervisor until nothing is left. Answered by `Emptied`."""
-        self._order(wire.KILL)
-
-    def release(self) -> None:
-        """The run has ended by itself: what it left behind is kept, also when the daemon ends."""
-        self._order(wire.RELEASE)
-        if self.supervisor is not None:
-            self.pool._release(self.supervisor)
-
-    def left_behind(self) -> tuple[Survivor, ...]:
-        """The processes of the run that are alive now, as /proc tells."""
-        if self.supervisor is None or self.state is HeldState.OVER:
-            return ()
-        todo = [self.supervisor.pid]
-        found: list[Survivor] = []
-        while todo and len(found) < 100:
-            for pid in kernel.children_of(todo.pop()):
-                todo.append(pid)
-                if (survivor := _describe(pid)) is not None:
-                    found.append(survivor)
-        return tuple(found)
-
-    def _order(self, order: bytes) -> None:
-        if self.supervisor is not None and self.state is not HeldState.OVER:
-            self.supervisor.send(order)
-
-
-def _describe(pid: int) -> Survivor | None:
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            state = stat.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return None
-    return None if state in "ZX" else Survivor(pid=pid, uid=uid, state=state)
-
-
-class _Supervisor:
-    __slots__ = ("held", "in_cgroup", "number", "pid", "private", "retired")
-
-    def __init__(self, born: Born) -> None:
-        self.number = born.number
-        self.pid = born.pid
-        self.in_cgroup = born.in_cgroup
-        self.private = born.private
-        self.held: Held | None = None
-        self.retired = False
-
-    def send(self, order: bytes) -> None:
-        try:
-            self.private.send(order)
-        except OSError as failure:
-            logger.debug("supervisor %d does not take orders: %s", self.number, failure)
-
-
 class Supervisors:
     """Starts runs in supervisors, as many at a time as there are runs; grows and trims the pool."""
 
@@ -154,8 +63,8 @@ class Supervisors:
         self._loop = asyncio.get_running_loop()
         self._cgroup = cgroup
         self._zygote: Zygote | None = None
-        self._all: dict[int, _Supervisor] = {}
-        self._idle: list[_Supervisor] = []
+        self._all: dict[int, WarmSupervisor] = {}
+        self._idle: list[WarmSupervisor] = []
         self._queue: deque[Held] = deque()
         self._expected = 0
         self._next_run = 0
@@ -201,11 +110,11 @@ class Supervisors:
             self._want_growth()
         return held
 
-    def _assign(self, supervisor: _Supervisor, held: Held) -> None:
+    def _assign(self, supervisor: WarmSupervisor, held: Held) -> None:
         supervisor.held, held.supervisor = held, supervisor
         held.state = HeldState.SENT
         try:
-            self._send(supervisor.private, held)
+            supervisor.give(held)
         except OSError as failure:
             supervisor.held = held.supervisor = None
             supervisor.retired = True
@@ -218,39 +127,14 @@ class Supervisors:
                 self._fail(held, failure.errno or errno.EIO, "cannot hand the run to a supervisor")
 
 
-    @staticmethod
-    def _close_fds(held: Held) -> None:
-        """Ours are kept until the start is known: a supervisor that retires instead leaves the run to another."""
-        for fd in held.fds:
-            os.close(fd)
-        held.fds = []
-        held.request = b""
-
-    @staticmethod
-    def _send(private: socket.socket, held: Held) -> None:
-        if len(held.request) <= wire.INLINE_REQUEST:
-            if not held.fds:
-                private.send(held.request)
-                return
-            socket.send_fds(private, [held.request], held.fds)
-            return
-        memfd = os.memfd_create("sexton-request", os.MFD_CLOEXEC)
-        try:
-            view = memoryview(held.request)
-            while view:
-                view = view[os.write(memfd, view):]
-            socket.send_fds(private, [b"M"], [*held.fds, memfd])
-        finally:
-            os.close(memfd)
-
     def _fail(self, held: Held, number: int, what: str) -> None:
-        self._close_fds(held)
+        held.close_fds()
         held.state = HeldState.OVER
         held.post(StartFailed(number, what, Monotonic(self._loop.time())))
 
-    def _withdraw(self, held: Held) -> None:
+    def take_back(self, held: Held) -> None:
         self._queue.remove(held)
-        self._close_fds(held)
+        held.close_fds()
         held.state = HeldState.OVER
 
     # ---------------------------------------------------------------- pool
@@ -298,17 +182,17 @@ class Supervisors:
             self._drop(self._idle.pop(0))
         self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
 
-    def _drop(self, supervisor: _Supervisor) -> None:
+    def _drop(self, supervisor: WarmSupervisor) -> None:
         """An idle supervisor ends when its private socket does."""
         supervisor.retired = True
         self._close_private(supervisor)
 
-    def _close_private(self, supervisor: _Supervisor) -> None:
+    def _close_private(self, supervisor: WarmSupervisor) -> None:
         if supervisor.private.fileno() >= 0:
             self._loop.remove_reader(supervisor.private.fileno())
             supervisor.private.close()
 
-    def _release(self, supervisor: _Supervisor) -> None:
+    def let_go(self, supervisor: WarmSupervisor) -> None:
         if self._zygote is not None:
             self._zygote.released(supervisor.number)
 
@@ -317,7 +201,7 @@ class Supervisors:
             case Born():
                 self._expected = max(0, self._expected - 1)
                 self._failed_forks = 0
-                supervisor = _Supervisor(event)
+                supervisor = WarmSupervisor(event)
                 self._all[event.number] = supervisor
                 self._loop.add_reader(event.private.fileno(), self._private_readable, supervisor)
                 self._next(supervisor)
@@ -339,7 +223,7 @@ class Supervisors:
         if held is not None:
             at = Monotonic(self._loop.time())
             self._pass_on_news()
-            self._close_fds(held)
+            held.close_fds()
             held.state = HeldState.OVER
             held.post(SupervisorLost(at))
             held.post(Swept(at))
@@ -375,7 +259,7 @@ class Supervisors:
             delay = min(0.05 * 2**self._failed_forks, 5.0)
             self._loop.call_later(delay, lambda: self._fork(min(GROW_STEP, len(self._queue))) if self._queue else None)
 
-    def _private_readable(self, supervisor: _Supervisor) -> None:
+    def _private_readable(self, supervisor: WarmSupervisor) -> None:
         """Nothing is ever sent to us there: readable means that the supervisor is gone."""
         self._close_private(supervisor)
         if supervisor in self._idle:
@@ -420,18 +304,18 @@ class Supervisors:
         for held, message in news:
             held.post(message)
 
-    def _report(self, supervisor: _Supervisor, held: Held, report: tuple[int, ...]) -> None:
+    def _report(self, supervisor: WarmSupervisor, held: Held, report: tuple[int, ...]) -> None:
         _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
         at = Monotonic(nanoseconds / 1e9)
         witness = bool(flags & wire.CGROUP_EMPTY) if supervisor.in_cgroup else None
         match kind:
             case wire.STARTED:
-                self._close_fds(held)
+                held.close_fds()
                 held.state = HeldState.LIVE
                 contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
                 self._news.append((held, Started(value, at, contained)))
             case wire.FAILED:
-                self._close_fds(held)
+                held.close_fds()
                 self._over(supervisor, held)
                 self._news.append((held, StartFailed(value, STAGES.get(aux, "cannot start"), at)))
             case wire.EXITED:
@@ -450,13 +334,13 @@ class Supervisors:
             case wire.REFUSED:
                 self._news.append((held, KillRefused(at, value, aux, user)))
 
-    def _over(self, supervisor: _Supervisor, held: Held) -> None:
+    def _over(self, supervisor: WarmSupervisor, held: Held) -> None:
         held.state = HeldState.OVER
         supervisor.held = None
         self._last_completion = self._last_busy = self._loop.time()
         self._next(supervisor)
 
-    def _next(self, supervisor: _Supervisor) -> None:
+    def _next(self, supervisor: WarmSupervisor) -> None:
         if supervisor.retired:
             self._drop(supervisor)
         elif self._queue:
@@ -464,7 +348,7 @@ class Supervisors:
         else:
             self._idle.append(supervisor)
 
-    def _supervisor_retired(self, supervisor: _Supervisor) -> None:
+    def _supervisor_retired(self, supervisor: WarmSupervisor) -> None:
         supervisor.retired = True
         if supervisor in self._idle:
             self._idle.remove(supervisor)
@@ -485,7 +369,7 @@ class Supervisors:
             if timer is not None:
                 timer.cancel()
         for held in list(self._queue):
-            self._withdraw(held)
+            self.take_back(held)
         for supervisor in self._all.values():
             self._close_private(supervisor)
         if self._zygote is not None:

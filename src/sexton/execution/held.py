@@ -1,0 +1,138 @@
+"""One run inside one supervisor: the handle that the run keeps, and the daemon's end of the supervisor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from sexton.execution.birth import kernel, wire
+from sexton.execution.messages import ExecutionMessage
+from sexton.execution.zygote import Born
+from sexton.model.run import Survivor
+
+logger = logging.getLogger("sexton.containment")
+
+
+class Keeper(Protocol):
+    """Whoever keeps the queue of runs and the supervisors."""
+
+    def take_back(self, held: Held) -> None: ...
+    def let_go(self, supervisor: WarmSupervisor) -> None: ...
+
+
+class HeldState(Enum):
+    QUEUED = "queued"
+    SENT = "sent"
+    LIVE = "live"
+    OVER = "over"
+
+
+class Held:
+    """One run inside one supervisor, from the request to the proof that nothing is left."""
+
+    __slots__ = ("fds", "keeper", "post", "request", "run", "state", "supervisor")
+
+    def __init__(
+        self, keeper: Keeper, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
+    ) -> None:
+        self.keeper = keeper
+        self.run = run
+        self.request = request
+        self.fds = fds
+        self.post = post
+        self.state = HeldState.QUEUED
+        self.supervisor: WarmSupervisor | None = None
+
+    def close_fds(self) -> None:
+        """Ours are kept until the start is known: a supervisor that retires instead leaves the run to another."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+        self.request = b""
+
+    def withdraw(self) -> bool:
+        """Take the run back before any supervisor was asked. False when it is too late for that."""
+        if self.state is not HeldState.QUEUED:
+            return False
+        self.keeper.take_back(self)
+        return True
+
+    def terminate(self) -> None:
+        """Graceful step: SIGTERM to the group and to descendants that left it. Answered by `Signalled`."""
+        self._order(wire.TERMINATE)
+
+    def kill(self) -> None:
+        """Forced step: SIGKILL to everything below the supervisor until nothing is left. Answered by `Emptied`."""
+        self._order(wire.KILL)
+
+    def release(self) -> None:
+        """The run has ended by itself: what it left behind is kept, also when the daemon ends."""
+        self._order(wire.RELEASE)
+        if self.supervisor is not None:
+            self.keeper.let_go(self.supervisor)
+
+    def left_behind(self) -> tuple[Survivor, ...]:
+        """The processes of the run that are alive now, as /proc tells."""
+        if self.supervisor is None or self.state is HeldState.OVER:
+            return ()
+        todo = [self.supervisor.pid]
+        found: list[Survivor] = []
+        while todo and len(found) < 100:
+            for pid in kernel.children_of(todo.pop()):
+                todo.append(pid)
+                if (survivor := _describe(pid)) is not None:
+                    found.append(survivor)
+        return tuple(found)
+
+    def _order(self, order: bytes) -> None:
+        if self.supervisor is not None and self.state is not HeldState.OVER:
+            self.supervisor.send(order)
+
+
+def _describe(pid: int) -> Survivor | None:
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            state = stat.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return None
+    return None if state in "ZX" else Survivor(pid=pid, uid=uid, state=state)
+
+
+class WarmSupervisor:
+    __slots__ = ("held", "in_cgroup", "number", "pid", "private", "retired")
+
+    def __init__(self, born: Born) -> None:
+        self.number = born.number
+        self.pid = born.pid
+        self.in_cgroup = born.in_cgroup
+        self.private = born.private
+        self.held: Held | None = None
+        self.retired = False
+
+    def send(self, order: bytes) -> None:
+        try:
+            self.private.send(order)
+        except OSError as failure:
+            logger.debug("supervisor %d does not take orders: %s", self.number, failure)
+
+    def give(self, held: Held) -> None:
+        """Hand over a request. Raises OSError; then the run has not been started."""
+        if len(held.request) <= wire.INLINE_REQUEST:
+            if held.fds:
+                socket.send_fds(self.private, [held.request], held.fds)
+            else:
+                self.private.send(held.request)
+            return
+        memfd = os.memfd_create("sexton-request", os.MFD_CLOEXEC)
+        try:
+            view = memoryview(held.request)
+            while view:
+                view = view[os.write(memfd, view):]
+            socket.send_fds(self.private, [b"M"], [*held.fds, memfd])
+        finally:
+            os.close(memfd)
