@@ -8,17 +8,18 @@ import sys
 
 from sexton.cli.exits import Exit
 from sexton.daemon import loading
+from sexton.daemon.descriptors import secure_standard_descriptors
 
 
 def run_daemon(path: str, level: str) -> int:
     """Load, refuse or run. Exit status 0 after a clean end, 1 for a bad configuration or store."""
+    secure_standard_descriptors()
     child = loading.begin(path)  # parses on the other core while this process imports the rest
     from sexton.api.server import serve
     from sexton.daemon.logs import LogThread
-    from sexton.daemon.wiring import Daemon, secure_standard_descriptors
+    from sexton.daemon.wiring import Daemon
     from sexton.model.errors import SextonError
 
-    secure_standard_descriptors()
     configuration = loading.finish(child)
     for finding in configuration.findings:
         print(finding, file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import time
@@ -192,13 +191,3 @@ class Daemon:
             task = asyncio.get_running_loop().create_task(reloader.reload())
             self._background.add(task)
             task.add_done_callback(self._background.discard)
-
-
-def secure_standard_descriptors() -> None:
-    """With 0, 1 or 2 closed, the first files that we open would become a job's standard output."""
-    while True:
-        fd = os.open(os.devnull, os.O_RDWR)
-        if fd > 2:
-            os.close(fd)
-            return
-        os.set_inheritable(fd, True)
