@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from sexton.execution.capture import CUT_MARK
 from sexton.model.job import JobSpec
 from sexton.model.run import Outcome, RunRecord, StopCause
 from sexton.store.port import JobHistory
@@ -43,12 +44,14 @@ class JobEntry:
         """The end of the last run's captured output, (stream, line); see `keep_lines`."""
 
     def keep_lines(self, lines: Sequence[tuple[str, str]]) -> None:
-        """Keep the last lines within KEPT_LINES_BYTES: what the log view shows when nothing runs."""
+        """Keep the last lines within KEPT_LINES_BYTES: what the log view shows when nothing runs. The line that the
+        bound runs through is cut, not lost."""
         room, kept = KEPT_LINES_BYTES, []
         for stream, line in reversed(lines):
-            room -= len(line) + 1
-            if room < 0:
+            if len(line) >= room:
+                kept.append((stream, line[:room] + CUT_MARK))
                 break
+            room -= len(line) + 1
             kept.append((stream, line))
         self.last_lines = tuple(reversed(kept))
 
