@@ -90,6 +90,8 @@ class Rig:
         self.config = folder / "jobs.yaml"
         self.prefix = prefix
         self.environment: dict[str, str] = {}
+        self.popen: dict[str, Any] = {}
+        """What the process is started with instead of the usual: stdout, stdin, preexec_fn ..."""
         self.process: subprocess.Popen[bytes] | None = None
         self._log = folder / "daemon.log"
 
@@ -114,9 +116,10 @@ class Rig:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
+            options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self.popen}
             self.process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "sexton", "-c", str(self.config)], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.folder, env={**os.environ, **self.environment},
+                [*self.prefix, sys.executable, "-m", "sexton", "-c", str(self.config)], cwd=self.folder,
+                env={**os.environ, **self.environment}, **options,
             )
         return self.process
 
