@@ -11,6 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
+from sexton.execution.held import Held
 from sexton.execution.messages import (
     Emptied,
     Exited,
@@ -22,7 +23,6 @@ from sexton.execution.messages import (
     SupervisorLost,
     Swept,
 )
-from sexton.execution.supervisors import Held
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import JobSpec
 from sexton.model.run import (
