@@ -92,7 +92,7 @@ def full_record(number: int) -> RunRecord:
         duration=0.1 + 0.2,
         fail_reason=text,
         output=OutputFacts(
-            stdout=StreamSize(bytes=2**40, lines=3, truncated=True), log="a.log", log_dropped_bytes=1
+            stdout=StreamSize(bytes=2**40, truncated=True), log="a.log", log_dropped_bytes=1
         ),
         usage=Usage(cpu_user_seconds=0.1, cpu_system_seconds=1e-9, max_rss_bytes=2**33),
     )
