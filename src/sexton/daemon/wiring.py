@@ -30,7 +30,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
-from sexton.model.settings import Configuration, StateSettings
+from sexton.model.settings import Configuration, OnStoreUnavailable, StateSettings
 from sexton.run.conduct import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
@@ -94,6 +94,7 @@ class Daemon:
         await recover(store, self._clock.now())
         base = cgroup.claim()
         supervisors = Supervisors(base)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
         mirror = Mirror()
         logger.info("sexton %s on %s: containment %s", __version__, socket.gethostname(), supervisors.containment.value)
         try:
@@ -113,13 +114,13 @@ class Daemon:
         def on_recorded(run: Run, record: RunRecord) -> None:
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.remember(record)
-                lines = run.capture.lines(SHOWN_LINES) if run.capture is not None else []
+                lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 
         node = socket.gethostname()
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
-            output_files=self._output_files, on_recorded=on_recorded,
+            output_files=self._output_files, on_recorded=on_recorded, intent_required=self._intent_required(),
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
@@ -172,6 +173,10 @@ class Daemon:
             settings=self._configuration.settings, findings=self._configuration.findings,
             sources=self._configuration.sources,
         )
+
+    def _intent_required(self) -> bool:
+        state = self._configuration.settings.state
+        return state is not None and state.on_store_unavailable is OnStoreUnavailable.FAIL_CLOSED
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -104,7 +104,7 @@ def _describe(pid: int) -> Survivor | None:
 
 
 class WarmSupervisor:
-    __slots__ = ("held", "in_cgroup", "number", "pid", "private", "retired")
+    __slots__ = ("held", "in_cgroup", "number", "orphan", "pid", "private", "retired")
 
     def __init__(self, born: Born) -> None:
         self.number = born.number
@@ -113,6 +113,8 @@ class WarmSupervisor:
         self.private = born.private
         self.held: Held | None = None
         self.retired = False
+        self.orphan = False
+        """Its zygote is dead."""
 
     def send(self, order: bytes) -> None:
         try:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sexton.execution import orphans
 from sexton.execution.birth import wire
 from sexton.execution.held import Held, HeldState, WarmSupervisor
 from sexton.execution.messages import (
@@ -46,6 +47,8 @@ QUIET_BEFORE_TRIM = 60.0
 NEWS_DELAY = 0.02
 """Seconds that news of running runs may wait while others wait to be started: starting what is due goes before
 book-keeping."""
+ORPHAN_ROUND = 0.01
+"""Seconds between two rounds of ending what a supervisor without a zygote has left."""
 READ_SIZE = wire.REPORT.size * 1638
 
 STAGES = {
@@ -98,7 +101,7 @@ class Supervisors:
         who = plan.identity
         user = None if who is None else (who.uid, who.gid, list(who.groups))
         message: Any = (
-            self._next_run, list(plan.argv), plan.environment, plan.directory, -1, user, plan.nice,
+            self._next_run, list(plan.argv), plan.environment, plan.directory, user, plan.nice,
             [target for _, target in fds],
         )
         request = marshal.dumps(message)
@@ -150,7 +153,11 @@ class Supervisors:
         if self._closing:
             return
         if self._zygote is None:
-            self._zygote = Zygote(self._report_write, self._cgroup, self._next_number, self._heard)
+            try:
+                self._zygote = Zygote(self._report_write, self._cgroup, self._next_number, self._heard)
+            except OSError as refused:
+                self._fork_failed(refused.errno or errno.EAGAIN)
+                return
         self._expected += count
         self._next_number += count
         self._last_busy = self._loop.time()
@@ -186,6 +193,8 @@ class Supervisors:
         """An idle supervisor ends when its private socket does."""
         supervisor.retired = True
         self._close_private(supervisor)
+        if supervisor.orphan:
+            self._all.pop(supervisor.number, None)  # no zygote is there to report its death
 
     def _close_private(self, supervisor: WarmSupervisor) -> None:
         if supervisor.private.fileno() >= 0:
@@ -248,12 +257,13 @@ class Supervisors:
             self._zygote.reap()
         self._zygote = None
         self._expected = 0
-        for supervisor in self._idle:
-            self._drop(supervisor)
-            self._all.pop(supervisor.number, None)
+        for supervisor in list(self._all.values()):
+            supervisor.orphan = supervisor.retired = True
+            if supervisor in self._idle:
+                self._drop(supervisor)
+            elif supervisor.private.fileno() < 0:
+                self._bury_orphan(supervisor)  # it died before its zygote did
         self._idle.clear()
-        for supervisor in self._all.values():
-            supervisor.retired = True
         if self._queue:
             self._failed_forks += 1
             delay = min(0.05 * 2**self._failed_forks, 5.0)
@@ -269,11 +279,23 @@ class Supervisors:
         if held is not None and held.state is not HeldState.OVER:
             self._pass_on_news()
             held.post(SupervisorLost(Monotonic(self._loop.time())))
-        if self._zygote is None or supervisor.number not in self._all:
-            try:  # an orphan of a dead zygote: we are its reaper
-                os.waitpid(supervisor.pid, os.WNOHANG)
-            except ChildProcessError:
-                pass
+        if supervisor.orphan:
+            self._bury_orphan(supervisor)
+
+    def _bury_orphan(self, supervisor: WarmSupervisor) -> None:
+        """Its zygote is dead, too: what it held has become ours to end, and only then is its run told."""
+        supervisor_pids = {other.pid for other in self._all.values() if other is not supervisor}
+        if orphans.end_round(supervisor_pids | self._zygote_pids()):
+            self._loop.call_later(ORPHAN_ROUND, self._bury_orphan, supervisor)
+            return
+        self._buried(Dead(supervisor.number, 0))
+
+    def reap_orphans(self) -> None:
+        """To be called when a child has ended (SIGCHLD)."""
+        orphans.reap(self._zygote_pids())
+
+    def _zygote_pids(self) -> set[int]:
+        return {self._zygote.pid} if self._zygote is not None else set()
 
     # ---------------------------------------------------------------- reports
 
