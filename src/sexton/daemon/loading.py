@@ -29,17 +29,18 @@ def finish(child: subprocess.Popen[bytes]) -> Configuration:
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
-        return _broken(f"loading did not end within {LOAD_SECONDS:g} seconds")
+        return broken(f"loading did not end within {LOAD_SECONDS:g} seconds")
     if child.returncode != 0:
         last = err.decode(errors="replace").strip().rpartition("\n")[2]
-        return _broken(f"the loader ended with status {child.returncode}: {last}")
+        return broken(f"the loader ended with status {child.returncode}: {last}")
     try:
         return msgspec.msgpack.decode(out, type=Configuration)
     except msgspec.DecodeError as failure:
-        return _broken(f"the loader's answer cannot be read: {failure}")
+        return broken(f"the loader's answer cannot be read: {failure}")
 
 
-def _broken(message: str) -> Configuration:
+def broken(message: str) -> Configuration:
+    """The answer when there is none: one finding."""
     return Configuration(findings=(Finding(severity=Severity.ERROR, message=message),))
 
 

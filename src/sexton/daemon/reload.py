@@ -60,13 +60,18 @@ class Reloader:
         async with self._lock:
             systemd.reloading()
             try:
-                loop = asyncio.get_running_loop()
-                child = await loop.run_in_executor(None, loading.begin, self.path)
-                configuration = await loop.run_in_executor(None, loading.finish, child)
-                self.last = await self._take_up(configuration)
+                self.last = await self._take_up(await self._load())
             finally:
                 systemd.ready()
             return self.last
+
+    async def _load(self) -> Configuration:
+        loop = asyncio.get_running_loop()
+        try:
+            child = await loop.run_in_executor(None, loading.begin, self.path)
+            return await loop.run_in_executor(None, loading.finish, child)
+        except (OSError, RuntimeError) as refused:  # no process, descriptor or thread is to be had now
+            return loading.broken(f"the loader could not be started: {refused}")
 
     async def _take_up(self, configuration: Configuration) -> ReloadResult:
         self._sources = configuration.sources or self._sources

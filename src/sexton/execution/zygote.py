@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -53,9 +54,13 @@ class Zygote:
                 sys.executable, "-I", "-S", "-X", "frozen_modules=on", "-c", BOOT, PACKAGE_ROOT,
                 str(theirs.fileno()), str(report_fd), cgroup or "", str(first),
             ]
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), report_fd), start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), report_fd), start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
         ours.setblocking(False)
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._hear)
@@ -96,6 +101,8 @@ class Zygote:
                 private = socket.socket(fileno=fds[0])
                 private.setblocking(False)
                 self._heard(Born(number, pid, value == wire.BORN_IN_CGROUP, private))
+            elif kind == b"B":  # we are out of descriptors: its end was closed with the message, and it ends by that
+                self._heard(Dead(number, -errno.EMFILE))
             elif kind == b"D":
                 self._heard(Dead(number, value))
 

@@ -38,6 +38,9 @@ from sexton.store.port import Ledger
 
 logger = logging.getLogger("sexton.run")
 
+INTENT_SECONDS = 1.0
+"""How long a start waits for a disk that hangs; the write stays queued and lands when the disk is back."""
+REQUIRED_INTENT_SECONDS = 10.0
 LEFTOVER_LOOK_SECONDS = 0.1
 """How long the last processes of a run that ended by itself may trail its own process before they count as left
 behind."""
@@ -64,6 +67,8 @@ class Facilities:
     on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
     counters: Counters = field(default_factory=Counters)
+    intent_required: bool = False
+    """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
 
 
 async def conduct(run: Run, daemon: Facilities) -> None:
@@ -105,12 +110,8 @@ async def _start(run: Run, daemon: Facilities) -> None:
     """Intent first, then the process: no process runs that the ledger does not know of."""
     logger.info("Starting job %s (run %s)", run.job.name, run.id)
     run.advance(Phase.STARTING)
-    try:
-        await daemon.ledger.intend(run.launch)
-    except StoreError as failure:
-        daemon.counters.store_failures += 1
-        logger.error("Job %s: the intent of run %s could not be written (%s); it runs all the same, and a crash would "
-                     "lose it", run.job.name, run.id, failure)
+    if not await _intend(run, daemon):
+        return
     try:
         _submit(run, daemon)
     except (SpawnError, OSError) as failure:
@@ -133,6 +134,28 @@ async def _start(run: Run, daemon: Facilities) -> None:
             daemon.ledger.note(run.record())
 
 
+async def _intend(run: Run, daemon: Facilities) -> bool:
+    """Make the run known to the ledger. A store that fails or hangs is waited for within a bound, then
+    `state.onStoreUnavailable` decides: degrade starts all the same (True), fail-closed does not."""
+    bound = REQUIRED_INTENT_SECONDS if daemon.intent_required else INTENT_SECONDS
+    try:
+        async with asyncio.timeout(bound):
+            await daemon.ledger.intend(run.launch)
+        return True
+    except (StoreError, TimeoutError) as failure:
+        daemon.counters.store_failures += 1
+        why = str(failure) or f"the store did not answer within {bound:g} seconds"
+    if daemon.intent_required:
+        run.fail_reason = f"could not be started: its intent could not be written ({why}; onStoreUnavailable: fail-closed)"
+        run.learn(StartFailed(0, why, daemon.clock.monotonic()))
+        return False
+    logger.error(
+        "Job %s: the intent of run %s could not be written (%s); it starts all the same (onStoreUnavailable: degrade), "
+        "and a crash of the daemon now would lose it", run.job.name, run.id, why,
+    )
+    return True
+
+
 def _submit(run: Run, daemon: Facilities) -> None:
     scheduled = run.launch.scheduled_for
     what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node)
@@ -144,7 +167,12 @@ def _submit(run: Run, daemon: Facilities) -> None:
         run.capture = Capture(run.job, run.mailbox.post, daemon.mirror, log)
         fds = run.capture.open()
     if what.stdin is not None:
-        fds.append((_memory_file(what.stdin), 0))
+        try:
+            fds.append((_memory_file(what.stdin), 0))
+        except OSError:
+            for fd, _ in fds:
+                os.close(fd)
+            raise
     run.held = daemon.supervisors.submit(what, fds, run.mailbox.post)
 
 

@@ -9,6 +9,7 @@ belongs to a dead run, so nothing needs to be attributed.
 from __future__ import annotations
 
 import _socket
+import errno
 import gc
 import os
 import select
@@ -83,7 +84,11 @@ class Zygote:
     def bear(self) -> bool:
         number = self.next_number
         self.next_number += 1
-        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+        try:
+            ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+        except OSError as failure:
+            self.tell(b"D", number, 0, -(failure.errno or 1))
+            return False
         cgroup = self.make_cgroup(number)
         try:
             pid, how = self.fork(cgroup)
@@ -123,7 +128,9 @@ class Zygote:
             fd = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 return kernel.fork_into_cgroup(fd), wire.BORN_IN_CGROUP
-            except OSError:
+            except OSError as refused:
+                if refused.errno in (errno.EAGAIN, errno.ENOMEM):
+                    raise  # there is no room for a process now; the call itself works
                 self.clone3_works = False  # an old kernel, or a filter
             finally:
                 os.close(fd)
