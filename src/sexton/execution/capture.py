@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from sexton.execution.messages import ExecutionMessage, Stream, StreamClosed
@@ -34,6 +34,8 @@ shown."""
 KEEP_BYTES = 512 * 1024
 """Bytes kept in memory of the beginning, and as many of the end, of all output of a run."""
 FOLLOWER_LINES = 8192
+MEMORY_LINES = 1_000_000
+DISCARDED = "   [.... {} lines discarded ...]"
 CUT_MARK = " [.... line cut ....]"
 
 
@@ -304,12 +306,28 @@ class Capture:
         yield from self._tail
 
     def lines(self, last: int) -> list[tuple[Stream, str]]:
-        """The last lines that memory holds, oldest first: the job's saveLimit, and at most `last`."""
-        limit = min(last, self._job.save_limit)
-        found: deque[tuple[Stream, str]] = deque(maxlen=limit)
+        """The last lines that memory holds, oldest first."""
+        found: deque[tuple[Stream, str]] = deque(maxlen=last)
         for piece in self.pieces():
             found.extend((piece.stream, line) for line in piece.lines(self._job.max_line_length))
         return list(found)
+
+    def saved(self) -> list[tuple[Stream, str]]:
+        """What is kept of a run that has ended: of each stream the first and the last half of saveLimit lines, with a
+        mark where lines are missing."""
+        everything = self.lines(MEMORY_LINES)
+        half, limit = self._job.save_limit // 2, self._job.save_limit
+        total = Counter(stream for stream, _ in everything)
+        seen: Counter[Stream] = Counter()
+        kept: list[tuple[Stream, str]] = []
+        for stream, line in everything:
+            number, surplus = seen[stream], max(0, total[stream] - limit)
+            seen[stream] += 1
+            if not half <= number < half + surplus:
+                kept.append((stream, line))
+            elif number == half and half:
+                kept.append((stream, DISCARDED.format(surplus)))
+        return kept
 
     def follow(self) -> Follower:
         follower = Follower()

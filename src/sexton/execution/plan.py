@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import logging
 import os
 import pwd
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ NICE = {
     Priority.HIGH: -10,
 }
 
+
+logger = logging.getLogger("sexton.run")
 
 PREFIXES = (b"SEXTON_", b"CRONSTABLE_")
 
@@ -75,6 +78,16 @@ def identity_of(user: str | int | None, group: str | int | None) -> Identity | N
     return Identity(uid, gid, groups)
 
 
+@lru_cache(maxsize=8)
+def nice_of(priority: Priority) -> int:
+    """The nice value; 0 leaves it as it is. A raise that this user may not make is left out, and said once."""
+    nice = NICE[priority]
+    if nice < 0 and os.geteuid() != 0:
+        logger.warning("priority %s needs a daemon that runs as root; such jobs run at normal priority", priority.value)
+        return 0
+    return nice
+
+
 def plan(job: JobSpec, run_id: str, scheduled_for: str | None, node: str) -> Plan:
     """What to execute for one run of the job. Raises SpawnError when it cannot be worked out.
 
@@ -96,6 +109,6 @@ def plan(job: JobSpec, run_id: str, scheduled_for: str | None, node: str) -> Pla
         environment=environment,
         directory=os.fsencode(job.working_directory) if job.working_directory else None,
         identity=identity_of(job.user, job.group),
-        nice=NICE[job.priority],
+        nice=nice_of(job.priority),
         stdin=job.stdin.encode() if job.stdin is not None else None,
     )

@@ -1,4 +1,4 @@
-"""The whole output of a run in one file: size-capped (first half and last half), written off the event loop."""
+"""The whole output of a run in one file: size-capped (the beginning and the end), written off the event loop."""
 
 from __future__ import annotations
 
@@ -71,13 +71,16 @@ class RunLog:
             self._store_tail(data)
 
     def _store_tail(self, data: bytes) -> None:
-        """Beyond the first half two segments take turns, so that the last half is always there in one or two of
-        them."""
-        if self._tail is None or self._tails[-1][1] >= self._half // 2:
-            self._next_tail()
-        assert self._tail is not None
-        path, size = self._tails[-1]
-        self._tails[-1] = (path, size + _write_all(self._tail, data))
+        """Beyond the first half three segments take turns: the last third of the cap, at least, is always there."""
+        segment = self._half // 3
+        while data:
+            if self._tail is None or self._tails[-1][1] >= segment:
+                self._next_tail()
+            assert self._tail is not None
+            path, size = self._tails[-1]
+            part = data[: segment - size]
+            self._tails[-1] = (path, size + _write_all(self._tail, part))
+            data = data[len(part):]
 
     def _next_tail(self) -> None:
         if self._tail is not None:

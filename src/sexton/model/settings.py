@@ -43,7 +43,7 @@ class StateSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     gc_grace_seconds: float = 604800.0
     max_ops_per_second: float = 0.0
     max_output_bytes: int = 64 * 1024 * 1024
-    """Bytes of output kept in a run's log file: the first half and the last half."""
+    """Bytes of output kept in a run's log file: its first half, and the end of what comes after."""
 
 
 class Settings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -88,6 +88,7 @@ class Supervisor:
             self.procs = os.open(f"{self.cgroup}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
             self.stat = os.open(f"{self.cgroup}/cgroup.stat", os.O_RDONLY | os.O_CLOEXEC)
         os.chdir("/")
+        self.own_nice = os.getpriority(os.PRIO_PROCESS, 0)
         self.untouched = self.snapshot()
         self.own_fds = self.count_fds()
 
@@ -130,7 +131,7 @@ class Supervisor:
                 os.close(fd)
 
     def begin(self, request: tuple[Any, ...], fds: list[int]) -> None:
-        run, argv, environment, directory, umask, user, nice, targets = request
+        run, argv, environment, directory, user, nice, targets = request
         self.run = run
         self.main = 0
         self.main_alive = self.killing = self.released = self.refused = False
@@ -147,8 +148,6 @@ class Supervisor:
             if user is not None:
                 self.take_identity(*user)
             stage = wire.STAGE_EXEC
-            if umask >= 0:
-                os.umask(umask)
             if nice:
                 os.setpriority(os.PRIO_PROCESS, 0, nice)
             self.main = os.posix_spawn(
@@ -162,7 +161,7 @@ class Supervisor:
             self.main_alive = True
             self.say(wire.STARTED, value=self.main)
         finally:
-            self.restore(directory, umask, user, nice)
+            self.restore(directory, user, nice)
 
     def take_identity(self, uid: int | None, gid: int | None, groups: list[int]) -> None:
         """Real ids become the user's while the saved ids stay root's; POSIX_SPAWN_RESETIDS makes
@@ -173,7 +172,7 @@ class Supervisor:
         if uid is not None:
             os.setresuid(uid, 0, 0)
 
-    def restore(self, directory: bytes | None, umask: int, user: object, nice: int) -> None:
+    def restore(self, directory: bytes | None, user: object, nice: int) -> None:
         if user is not None and self.root:
             os.setresuid(0, 0, 0)
             os.setresgid(0, 0, 0)
@@ -181,11 +180,9 @@ class Supervisor:
             kernel.hide_from_same_user()
         if directory is not None:
             os.chdir("/")
-        if umask >= 0:
-            os.umask(0o022)
         if nice:
             try:
-                os.setpriority(os.PRIO_PROCESS, 0, 0)
+                os.setpriority(os.PRIO_PROCESS, 0, self.own_nice)
             except OSError:
                 pass  # unprivileged: the snapshot differs, so this supervisor retires after the run
 
