@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
+
+import msgspec
 
 from sexton.model.job import ConcurrencyPolicy, JobSpec
 from sexton.model.run import Trigger
@@ -17,20 +18,17 @@ class Refusal(Enum):
     SHUTTING_DOWN = "shutting down"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Launch at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True):
     """Stop these runs, then launch when they have ended."""
 
     victims: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """Do not launch; nothing else changes."""
 
     refusal: Refusal

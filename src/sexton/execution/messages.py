@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from sexton.model.clock import Monotonic
 from sexton.model.run import Containment, Usage
@@ -14,15 +15,13 @@ class Stream(Enum):
     STDERR = "stderr"
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     pid: int
     at: Monotonic
     containment: Containment
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailed:
+class StartFailed(msgspec.Struct, frozen=True):
     """No process of the job was made. `never_tried` tells that the pool itself could not take the run."""
 
     errno: int
@@ -30,8 +29,7 @@ class StartFailed:
     at: Monotonic
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(msgspec.Struct, frozen=True):
     """The job's own process has ended and was collected."""
 
     status: int
@@ -39,16 +37,14 @@ class Exited:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Emptied:
+class Emptied(msgspec.Struct, frozen=True):
     """Nothing of the run is left below its supervisor; `cgroup_empty` is the second witness, None without a cgroup."""
 
     at: Monotonic
     cgroup_empty: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Signalled:
+class Signalled(msgspec.Struct, frozen=True):
     """The graceful step went out; the errnos are 0 where it was not refused."""
 
     at: Monotonic
@@ -56,8 +52,7 @@ class Signalled:
     process_errno: int
 
 
-@dataclass(frozen=True, slots=True)
-class KillRefused:
+class KillRefused(msgspec.Struct, frozen=True):
     """All that is left refuses the forced step (EPERM), or has not died of it for a long time (ETIMEDOUT)."""
 
     at: Monotonic
@@ -67,22 +62,19 @@ class KillRefused:
     """What the kernel said to the signal for the own process's group."""
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorLost:
+class SupervisorLost(msgspec.Struct, frozen=True):
     """The run's supervisor died while it held the run: its own process's status will never be known."""
 
     at: Monotonic
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(msgspec.Struct, frozen=True):
     """The zygote ended and collected everything that a lost supervisor had held."""
 
     at: Monotonic
 
 
-@dataclass(frozen=True, slots=True)
-class StreamClosed:
+class StreamClosed(msgspec.Struct, frozen=True):
     stream: Stream
 
 

@@ -6,8 +6,9 @@ import grp
 import logging
 import os
 import pwd
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from sexton.model.errors import SpawnError
 from sexton.model.job import JobSpec, Priority
@@ -26,8 +27,7 @@ logger = logging.getLogger("sexton.run")
 PREFIXES = (b"SEXTON_", b"CRONSTABLE_")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Numbers to become: resolved here, so that the supervisor never asks the user database."""
 
     uid: int | None
@@ -35,8 +35,7 @@ class Identity:
     groups: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     argv: tuple[bytes, ...]
     environment: dict[bytes, bytes]
     directory: bytes | None

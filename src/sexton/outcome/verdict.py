@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from sexton.model.job import FailsWhen
 from sexton.model.run import EXIT_TIMED_OUT, Outcome, Stop, StopCause
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """All that the verdict may look at."""
 
     exit_code: int | None
@@ -25,8 +25,7 @@ class Evidence:
     execution_timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     outcome: Outcome
     fail_reason: str | None = None
 

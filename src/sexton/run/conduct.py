@@ -137,6 +137,9 @@ async def _start(run: Run, daemon: Facilities) -> None:
 async def _intend(run: Run, daemon: Facilities) -> bool:
     """Make the run known to the ledger. A store that fails or hangs is waited for within a bound, then
     `state.onStoreUnavailable` decides: degrade starts all the same (True), fail-closed does not."""
+    if not daemon.ledger.capabilities.durable:
+        await daemon.ledger.intend(run.launch)
+        return True
     bound = REQUIRED_INTENT_SECONDS if daemon.intent_required else INTENT_SECONDS
     try:
         async with asyncio.timeout(bound):
@@ -146,7 +149,7 @@ async def _intend(run: Run, daemon: Facilities) -> bool:
         daemon.counters.store_failures += 1
         why = str(failure) or f"the store did not answer within {bound:g} seconds"
     if daemon.intent_required:
-        run.fail_reason = f"could not be started: its intent could not be written ({why}; onStoreUnavailable: fail-closed)"
+        run.fail_reason = f"could not be started: its intent could not be written ({why}, fail-closed)"
         run.learn(StartFailed(0, why, daemon.clock.monotonic()))
         return False
     logger.error(

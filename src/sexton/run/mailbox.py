@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from sexton.execution.messages import ExecutionMessage
 from sexton.model.clock import Monotonic
 from sexton.model.run import StopCause
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(msgspec.Struct, frozen=True):
     """Somebody wants the run ended. `force` skips what is left of the grace period."""
 
     cause: StopCause
@@ -21,8 +21,7 @@ class StopRequested:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class VictimEnded:
+class VictimEnded(msgspec.Struct, frozen=True):
     """A run that this one replaces has ended."""
 
     run_id: str

@@ -27,7 +27,7 @@ def test_a_step_is_allowed_or_raises(here: Phase, there: Phase) -> None:
         step(here, there)
 
 
-@pytest.mark.parametrize(("here", "there"), [(a, b) for a in Phase for b in NEXT[a]])
+@pytest.mark.parametrize(("here", "there"), [(a, b) for a in Phase for b in Phase if b in NEXT[a]])
 def test_no_step_goes_back(here: Phase, there: Phase) -> None:
     """Phases follow the order in which they are declared, so no run can live for ever by its table."""
     assert ORDER.index(there) > ORDER.index(here)
