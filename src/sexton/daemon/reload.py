@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,16 +12,20 @@ import msgspec
 from sexton.config.diff import diff_jobs
 from sexton.config.watch import Signature, signature
 from sexton.daemon import loading, systemd
-from sexton.daemon.jobs import Jobs
+from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.timetable import occurrences_for
 from sexton.model.clock import Clock
+from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec
 from sexton.model.settings import Configuration, Finding, Settings
+from sexton.store.port import JobHistory, Ledger
 
 logger = logging.getLogger("sexton.config")
 
 WATCH_SECONDS = 2.0
+FEW = 20
+"""Up to so many added jobs are looked up in the ledger one by one."""
 BREATH = 100
 """Jobs put on the agenda between two looks of the event loop at everything else."""
 
@@ -41,7 +45,9 @@ class ReloadResult(msgspec.Struct, frozen=True, kw_only=True):
 class Reloader:
     """Knows the configuration in force and how it came to be."""
 
-    def __init__(self, path: str, configuration: Configuration, jobs: Jobs, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(
+        self, path: str, configuration: Configuration, jobs: Jobs, scheduler: Scheduler, ledger: Ledger, clock: Clock,
+    ) -> None:
         self.path = path
         self.settings: Settings = configuration.settings
         self.findings: Sequence[Finding] = configuration.findings
@@ -51,6 +57,7 @@ class Reloader:
         self._sources = configuration.sources
         self._jobs = jobs
         self._scheduler = scheduler
+        self._ledger = ledger
         self._clock = clock
         self._lock = asyncio.Lock()
         self._seen: Signature = ()
@@ -100,6 +107,7 @@ class Reloader:
     async def _apply(self, configuration: Configuration, now: datetime) -> ReloadResult:
         """Running runs are not touched: they end under the definition that they started with."""
         changes = diff_jobs(self._jobs.specs(), configuration.jobs)
+        histories = await self._histories([spec.name for spec in changes.added])
         for spec in changes.removed:
             self._jobs.remove(spec.name)
             self._scheduler.agenda.remove(spec.name)
@@ -109,6 +117,7 @@ class Reloader:
             self._put(spec)
             if number % BREATH == 0:
                 await asyncio.sleep(0)
+        self._jobs.recall(histories)
         self._scheduler.wake()
         result = ReloadResult(
             ok=True, at=now, added=len(changes.added), changed=len(changes.changed), removed=len(changes.removed),
@@ -117,6 +126,17 @@ class Reloader:
         logger.info("configuration taken up: %d jobs added, %d changed, %d removed, %d unchanged", result.added,
                     result.changed, result.removed, result.unchanged)
         return result
+
+    async def _histories(self, names: Sequence[str]) -> Mapping[str, JobHistory]:
+        """What the ledger knows of jobs that are new here: they may have been here before."""
+        try:
+            if len(names) > FEW:
+                histories = await self._ledger.recent(REMEMBERED_RUNS)
+                return {name: histories[name] for name in names if name in histories}
+            return {name: await self._ledger.history(name, REMEMBERED_RUNS) for name in names}
+        except StoreError as failure:
+            logger.error("the history of the added jobs cannot be read: %s", failure)
+            return {}
 
     def _put(self, spec: JobSpec) -> None:
         self._jobs.put(spec)

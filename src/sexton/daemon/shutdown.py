@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
-from sexton.model.run import StopCause
+from sexton.model.run import Phase, StopCause
+from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
 from sexton.run.registry import Registry
 
@@ -20,16 +22,21 @@ async def drain(registry: Registry, seconds: float, at_once: asyncio.Event) -> N
     with cause `shutdown` and wait for their ends and records."""
     if len(registry):
         logger.info("Shutting down: %d run(s) have %g seconds to end by themselves", len(registry), seconds)
+        _stop([run for run in registry if run.phase is Phase.CLAIMED])  # replacements that wait: no new starts
         await _all_recorded(registry, seconds, at_once)
     runs = [run for run in registry if run.counts_as_running]
-    for run in runs:
-        run.mailbox.post(StopRequested(StopCause.SHUTDOWN, reason="the daemon is shutting down"))
+    _stop(runs)
     if not len(registry):
         return
     logger.info("Shutting down: cancelling %d run(s)", len(runs))
     bound = max((run.job.kill_timeout for run in registry), default=0.0) + SLACK_SECONDS
     if not await _all_recorded(registry, bound, None):
         logger.error("Shutting down: %d run(s) are not recorded yet and are left to the next start", len(registry))
+
+
+def _stop(runs: Iterable[Run]) -> None:
+    for run in runs:
+        run.mailbox.post(StopRequested(StopCause.SHUTDOWN, reason="the daemon is shutting down"))
 
 
 async def _all_recorded(registry: Registry, seconds: float, at_once: asyncio.Event | None) -> bool:

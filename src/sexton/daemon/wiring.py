@@ -124,7 +124,7 @@ class Daemon:
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
-        reloader = Reloader(self._path, self._configuration, jobs, scheduler, self._clock)
+        reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         self._fill(jobs, scheduler)
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
