@@ -63,12 +63,10 @@ async def _graceful_step(run: Subject) -> None:
     """SIGTERM to the group, then up to killTimeout for the job's own process; at once when that has gone already."""
     asked = run.now()
     run.terminate()
-    if run.kill_timeout == 0 or run.force:
-        # No grace: only the answer that the graceful signal is out (or refused) is waited for.
-        await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
-    else:
-        limit = Monotonic(asked + run.kill_timeout)
-        await run.until(lambda: run.process_gone or run.force, limit)
+    # The answer that the signal is out (or refused) comes first, so that no forced step is noted before it.
+    await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
+    if run.kill_timeout > 0:
+        await run.until(lambda: run.process_gone or run.force, Monotonic(asked + run.kill_timeout))
     if run.signalled is not None:
         _tell_refusal(run, run.signalled.group_errno, run.signalled.process_errno)
     if run.process_gone:

@@ -122,10 +122,10 @@ async def test_phases_are_entered_in_order() -> None:
 
 
 async def test_an_own_process_that_has_gone_already_is_not_waited_for(said: Callable[[], list[str]]) -> None:
-    """Only others are left: both steps at once, without the line."""
+    """Only others are left: the forced step as soon as the graceful one is out, without the line."""
     run = Scripted(30.0, gone=True)
     await bring_down(run)
-    assert steps(run) == [(0.0, "TERM"), (0.0, "KILL")] and said() == []
+    assert steps(run) == [(0.0, "TERM"), (0.001, "KILL")] and said() == []
 
 
 async def test_kill_timeout_zero(said: Callable[[], list[str]]) -> None:

@@ -48,7 +48,7 @@ async def test_output_held_past_the_deadline_times_out(world: World, caplog: pyt
     world.eof(1.05)
     record = await world.live(job(execution_timeout=1.0, kill_timeout=30.0, **CAPTURED))
     assert record.exit_code == -100 and record.outcome is Outcome.FAILURE
-    assert [(world.since_start(at), what) for at, what in world.process.orders] == [(1.0, "TERM"), (1.0, "KILL")]
+    assert [(world.since_start(at), what) for at, what in world.process.orders] == [(1.0, "TERM"), (1.001, "KILL")]
     assert lines(caplog, NOT_GRACEFUL) == [] and lines(caplog, HELD) == []
 
 

@@ -42,8 +42,8 @@ async def test_a_cancel_while_only_output_is_held(world: World, caplog: pytest.L
     world.exits(0.5, 7, empty=False)
     world.stop(2.0)
     record = await world.live(job(**CAPTURED))
-    assert [(world.since_start(at), what) for at, what in world.process.orders] == [(2.0, "TERM"), (2.0, "KILL")]
-    assert (world.ended, world.recorded) == (2.01, 32.01) and lines(caplog, NOT_GRACEFUL) == []
+    assert [(world.since_start(at), what) for at, what in world.process.orders] == [(2.0, "TERM"), (2.001, "KILL")]
+    assert (world.ended, world.recorded) == (2.011, 32.011) and lines(caplog, NOT_GRACEFUL) == []
     assert record.exit_code == 7 and record.outcome is Outcome.CANCELLED
 
 
