@@ -66,7 +66,8 @@ async def _graceful_step(run: Subject) -> None:
     # The answer that the signal is out (or refused) comes first, so that no forced step is noted before it.
     await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
     if run.kill_timeout > 0:
-        await run.until(lambda: run.process_gone or run.force, Monotonic(asked + run.kill_timeout))
+        since = run.signalled.at if run.signalled is not None else asked
+        await run.until(lambda: run.process_gone or run.force, Monotonic(since + run.kill_timeout))
     if run.signalled is not None:
         _tell_refusal(run, run.signalled.group_errno, run.signalled.process_errno)
     if run.process_gone:

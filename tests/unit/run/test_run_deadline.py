@@ -105,7 +105,7 @@ async def test_a_process_that_outlives_a_timeout(world: World) -> None:
     world.process.group_errno = world.process.process_errno = world.process.kill_errno = 1
     world.process.dies_of_term_after = None
     record = await world.live(job(execution_timeout=1.0, kill_timeout=2.0))
-    assert record.exit_code == -100 and record.exit is None and world.recorded == world.ended == 3.001
+    assert record.exit_code == -100 and record.exit is None and world.recorded == world.ended == 3.002
     assert record.gone is not None and record.gone.state.value != "proven"
 
 
@@ -115,4 +115,4 @@ async def test_a_process_that_outlives_a_timeout_with_output(world: World) -> No
     world.process.dies_of_term_after = None
     record = await world.live(job(execution_timeout=1.0, kill_timeout=2.0, **CAPTURED))
     assert world.pipes is not None and world.pipes.open_streams == []
-    assert record.exit_code == -100 and record.exit is None and (world.ended, world.recorded) == (3.001, 63.001)
+    assert record.exit_code == -100 and record.exit is None and (world.ended, world.recorded) == (3.002, 63.002)

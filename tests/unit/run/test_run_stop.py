@@ -74,16 +74,16 @@ async def test_a_deadline_that_passes_within_the_grace(world: World) -> None:
     assert record.fail_reason is not None and record.fail_reason.startswith("replaced")
 
 
-@pytest.mark.parametrize(("exits_after", "recorded"), [(5, 62.001), (29, 62.001), (31, 92.001), (65, 122.001)])
+@pytest.mark.parametrize(("exits_after", "recorded"), [(5, 62.002), (29, 62.002), (31, 92.002), (65, 122.002)])
 async def test_looks_every_30_seconds(world: World, exits_after: float, recorded: float) -> None:
     """Refused signals: the pipes stay open while the process lives; the look that finds it gone
     starts the bound."""
     world.process.group_errno = world.process.process_errno = world.process.kill_errno = 1
     world.process.dies_of_term_after = None
     world.stop(1.0)
-    world.exits(2.001 + exits_after, 9, empty=False)
+    world.exits(2.002 + exits_after, 9, empty=False)
     record = await world.live(job(kill_timeout=1.0, **CAPTURED))
-    assert world.ended == 2.001 and world.recorded == recorded
+    assert world.ended == 2.002 and world.recorded == recorded
     assert record.exit_code == 9 and record.outcome is Outcome.CANCELLED
 
 
@@ -95,8 +95,8 @@ async def test_recorded_when_it_exits_and_its_output_closes(world: World, caplog
     world.exits(20.0, 0)
     world.eof(21.0)
     record = await world.live(job(kill_timeout=1.0, **CAPTURED))
-    assert (world.ended, world.recorded) == (2.001, 21.0) and record.exit_code == 0 and lines(caplog, HELD) == []
-    assert record.finished_at is not None and record.duration == pytest.approx(2.001)
+    assert (world.ended, world.recorded) == (2.002, 21.0) and record.exit_code == 0 and lines(caplog, HELD) == []
+    assert record.finished_at is not None and record.duration == pytest.approx(2.002)
 
 
 async def test_the_deadline_of_a_process_that_cannot_be_ended(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +106,7 @@ async def test_the_deadline_of_a_process_that_cannot_be_ended(world: World, capl
     world.stop(1.0)
     record = await world.live(job(execution_timeout=10.0, kill_timeout=1.0, **CAPTURED))
     assert record.exit_code == -100 and record.outcome is Outcome.CANCELLED
-    assert (world.ended, world.recorded) == (2.001, 70.0) and len(lines(caplog, EXCEEDED)) == 1
+    assert (world.ended, world.recorded) == (2.002, 70.0) and len(lines(caplog, EXCEEDED)) == 1
     assert lines(caplog, HELD) == [f"job j: stderr {HELD}", f"job j: stdout {HELD}"]
 
 
@@ -117,7 +117,7 @@ async def test_a_refused_cancel_without_output_or_deadline(world: World) -> None
     world.stop(1.0)
     world.exits(500.0, 4)
     record = await world.live(job(kill_timeout=1.0))
-    assert (world.ended, world.recorded) == (2.001, 500.0) and record.exit_code == 4
+    assert (world.ended, world.recorded) == (2.002, 500.0) and record.exit_code == 4
 
 
 @pytest.mark.parametrize("first", [StopCause.CANCEL, StopCause.REPLACED, StopCause.SHUTDOWN])
