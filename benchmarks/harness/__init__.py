@@ -1,0 +1,1 @@
+"""What all parts of the comparison share: daemons, their processes, the job program, samples and tables."""
