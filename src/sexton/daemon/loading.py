@@ -12,14 +12,6 @@ import msgspec
 from sexton.model.settings import Configuration, Finding, Severity
 
 LOAD_SECONDS = 300.0
-MODULE = "sexton.daemon.loading"
-
-
-def begin(path: str) -> subprocess.Popen[bytes]:
-    """Start the child that loads `path`; `finish` takes its answer."""
-    return subprocess.Popen(
-        [sys.executable, "-m", MODULE, path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
 
 
 def finish(child: subprocess.Popen[bytes]) -> Configuration:

@@ -11,7 +11,7 @@ import msgspec
 
 from sexton.config.diff import diff_jobs
 from sexton.config.watch import Signature, signature
-from sexton.daemon import loading, systemd
+from sexton.daemon import loader, loading, systemd
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.timetable import occurrences_for
@@ -75,7 +75,7 @@ class Reloader:
     async def _load(self) -> Configuration:
         loop = asyncio.get_running_loop()
         try:
-            child = await loop.run_in_executor(None, loading.begin, self.path)
+            child = await loop.run_in_executor(None, loader.begin, self.path)
             return await loop.run_in_executor(None, loading.finish, child)
         except (OSError, RuntimeError) as refused:  # no process, descriptor or thread is to be had now
             return loading.broken(f"the loader could not be started: {refused}")

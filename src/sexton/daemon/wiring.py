@@ -136,6 +136,7 @@ class Daemon:
         jobs.recall(await store.recent(REMEMBERED_RUNS))
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active
+        gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
