@@ -27,7 +27,7 @@ from sexton.execution.stop import bring_down
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
-from sexton.model.run import Outcome, Phase, RunRecord, StopCause
+from sexton.model.run import GoneState, Outcome, Phase, RunRecord, StopCause
 from sexton.outcome.verdict import Evidence, judge
 from sexton.run.drain import drain_held_output
 from sexton.run.live import Run
@@ -84,6 +84,7 @@ async def conduct(run: Run, daemon: Facilities) -> None:
         _end(run, daemon)
         await _look_for_leftovers(run)
         await drain_held_output(run, _until)
+        await _look_again(run)
     except Exception:
         daemon.counters.internal_errors += 1
         logger.exception("Job %s: internal error in run %s", run.job.name, run.id)
@@ -231,6 +232,18 @@ async def _look_for_leftovers(run: Run) -> None:
             return
         run.held.release()
     run.left = run.held.left_behind()
+
+
+async def _look_again(run: Run) -> None:
+    """A process that outlived the forced step may have ended by itself meanwhile: then the record carries the proof."""
+    if run.stop is None or run.proven_gone or not run.process_gone:
+        return
+    limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
+    await _until(run, lambda: run.emptied is not None or run.swept, limit)
+    run.left = run.held.left_behind() if run.held is not None else ()
+    if (gone := run.gone()) is not None and gone.state is GoneState.PROVEN:
+        at = run.emptied.at if run.emptied is not None else run.clock.monotonic()
+        run.stop = replace(run.stop, confirmed_at=run.wall(at))
 
 
 async def _abort(run: Run, daemon: Facilities) -> None:

@@ -6,6 +6,7 @@ import pytest
 from simulated import EXCEEDED, HELD, NOT_GRACEFUL, WARNING, World, job, lines
 
 from sexton.execution.messages import Stream
+from sexton.model.clock import Monotonic
 from sexton.model.run import Outcome, Phase, StopCause
 from sexton.run.mailbox import VictimEnded
 
@@ -81,7 +82,7 @@ async def test_looks_every_30_seconds(world: World, exits_after: float, recorded
     world.process.group_errno = world.process.process_errno = world.process.kill_errno = 1
     world.process.dies_of_term_after = None
     world.stop(1.0)
-    world.exits(2.002 + exits_after, 9, empty=False)
+    world.exits(2.002 + exits_after, 9)
     record = await world.live(job(kill_timeout=1.0, **CAPTURED))
     assert world.ended == 2.002 and world.recorded == recorded
     assert record.exit_code == 9 and record.outcome is Outcome.CANCELLED
@@ -193,3 +194,14 @@ async def test_a_stop_after_the_end_changes_nothing(world: World) -> None:
     record = await world.live(job())
     assert world.run.phase is Phase.RECORDED
     assert record.outcome is Outcome.SUCCESS and record.stop is None and record.exit_code == 0
+
+
+async def test_a_process_that_went_by_itself_is_proven_gone_in_the_record(world: World) -> None:
+    """Refused, and gone when the run is recorded: the record carries the proof and its instant, not the survivor."""
+    world.process.group_errno = world.process.process_errno = world.process.kill_errno = 1
+    world.process.dies_of_term_after = None
+    world.stop(1.0)
+    world.exits(20.0, 4)
+    record = await world.live(job(kill_timeout=1.0))
+    assert record.gone is not None and record.gone.state.value == "proven" and not record.gone.survivors
+    assert record.stop is not None and record.stop.confirmed_at == world.run.wall(Monotonic(1020.0))

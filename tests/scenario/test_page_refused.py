@@ -1,0 +1,120 @@
+"""Signals that the operating system refuses: a daemon without CAP_KILL and a job of another user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import rig as rig_module
+from page_kit import at, job, line_count, phase, span
+from rig import Rig, alive, until
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="needs root and setpriv, to run a daemon that may not signal another user's process",
+)
+WITHOUT_KILL = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
+NOBODY = 65534
+SLACK = 1.5
+
+
+@pytest.fixture
+def weak(tmp_path: Path) -> Iterator[Rig]:
+    """A daemon that may become another user for a job, but not signal that user's processes."""
+    for made in rig_module.rig(tmp_path):
+        made.prefix = WITHOUT_KILL
+        yield made
+        for pid in (pid for view in made.http_or_none("/jobs") or [] for pid in view["pids"]):
+            try:
+                os.kill(pid, signal.SIGKILL)  # this test process may
+            except ProcessLookupError:
+                pass
+
+
+def refused(name: str, seconds: float, **options: object) -> dict[str, object]:
+    options.setdefault("killTimeout", 0.4)
+    return job(name, ["/bin/sh", "-c", f"sleep {seconds}; exit 9"], user=NOBODY, group=NOBODY, **options)
+
+
+def test_a_refused_cancel_runs_to_its_end_and_says_so(weak: Rig) -> None:
+    """Each step logs the refusal for the group and for the process; killTimeout is waited for; the run has ended then,
+    beside its process; the record comes with the process's own exit and code."""
+    weak.start([refused("j", 2.5)])
+    run = weak.fire()
+    pid = weak.running(run)
+    status, view = weak.http("POST", f"/runs/{run}/cancel?wait=30")
+    assert status == 200 and view["phase"] == "ended" and alive(pid)
+    assert span(view, "signalled_at", "forced_at") >= 0.4 and view["stop"]["confirmed_at"] is None
+    assert view["gone"]["state"] == "survivors" and pid in [s["pid"] for s in view["gone"]["survivors"]]
+    assert weak.job()["running"] and pid in weak.job()["pids"]
+    record = weak.recorded(run)
+    assert not alive(pid) and record["exit_code"] == 9 and record["outcome"] == "cancelled"
+    assert record["finished_at"] == view["finished_at"] and record["duration"] < 0.4 + SLACK
+    assert record["gone"]["state"] == "proven", "by the time of the record it had gone by itself"
+    assert at(record["stop"]["confirmed_at"]) > at(record["finished_at"])
+    group = f"Job j: could not signal the process group of pid {pid} (Operation not permitted); falling back"
+    process = f"Job j: could not signal its process (pid {pid}): Operation not permitted"
+    assert line_count(weak, run, "WARNING", group) == 2 and line_count(weak, run, "WARNING", process) == 2
+    assert line_count(weak, run, "Job j did not gracefully terminate after 0.4 seconds, killing it...") == 1
+
+
+@pytest.mark.parametrize("policy", ["Forbid", "Replace"])
+def test_the_next_run_starts_beside_a_process_that_cannot_be_ended(weak: Rig, policy: str) -> None:
+    """The instance has ended with its sequence: Forbid starts a new one beside the process, Replace a replacement."""
+    weak.start([refused("j", 3.0, concurrencyPolicy=policy)])
+    old = weak.fire()
+    first = weak.running(old)
+    if policy == "Forbid":
+        assert weak.http("POST", "/jobs/j/start")[0] == 409
+        assert weak.http("POST", f"/runs/{old}/cancel?wait=30")[0] == 200
+    new = weak.fire()
+    second = weak.running(new)
+    assert alive(first) and alive(second) and set(weak.job()["pids"]) == {first, second}
+    assert weak.run(old)["phase"] == "ended"
+    assert at(weak.run(new)["started_at"]) >= at(weak.run(old)["finished_at"])
+    record = weak.recorded(old)
+    assert record["exit_code"] == 9 and record["outcome"] == ("cancelled" if policy == "Forbid" else "replaced")
+
+
+def test_a_refused_timeout_is_recorded_at_once(weak: Rig) -> None:
+    """Nothing is captured: -100 as soon as the sequence is over, while the process runs on; the record names it."""
+    weak.start([refused("j", 4.0, executionTimeout=0.5, killTimeout=0.3)])
+    run = weak.fire()
+    pid = weak.running(run)
+    record = weak.recorded(run)
+    assert alive(pid), "it runs until it exits by itself"
+    assert record["exit_code"] == -100 and record["exit"] is None and record["outcome"] == "failure"
+    assert record["gone"]["state"] == "survivors" and record["duration"] < 0.8 + SLACK
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid), 5, "the end of the process")
+
+
+def test_output_of_a_process_that_cannot_be_ended_stays_open(weak: Rig) -> None:
+    """Cancelled and refused: the pipes are read until the process has gone, and nothing of its output is lost."""
+    weak.start([job("j", ["/bin/sh", "-c", "echo one; sleep 2; echo two; exit 3"], user=NOBODY, group=NOBODY,
+                    killTimeout=0.3, captureStdout=True)])
+    run = weak.fire()
+    weak.running(run)
+    weak.http("POST", f"/runs/{run}/cancel?wait=30")
+    assert phase(weak, run, "ended")["outcome"] is None
+    record = weak.recorded(run)
+    assert record["exit_code"] == 3 and record["output"]["stdout"] == {"bytes": len("one\ntwo\n"), "truncated": False}
+
+
+def test_an_unwilling_process_that_may_be_signalled_is_no_such_case(rig: Rig) -> None:
+    """A process that only ignores the graceful step keeps Forbid closed for the whole killTimeout, then it is gone."""
+    rig.start([job("j", "trap '' TERM; sleep 60", concurrencyPolicy="Forbid", killTimeout=0.8)])
+    run = rig.fire()
+    rig.running(run)
+    assert rig.http("POST", f"/runs/{run}/cancel")[0] == 202
+    phase(rig, run, "stopping")
+    assert rig.http("POST", "/jobs/j/start")[0] == 409
+    record = rig.recorded(run)
+    assert record["gone"]["state"] == "proven"
+    again = rig.fire()
+    rig.running(again)
+    rig.http("POST", f"/runs/{again}/cancel", {"force": True})
