@@ -223,6 +223,8 @@ class Run:
                     return Gone(state=GoneState.PROVEN, witnesses=(Witness.SUPERVISOR,))
                 case False:
                     return Gone(state=GoneState.UNKNOWN, witnesses=(Witness.SUPERVISOR,))
+        if self.phase is Phase.CONFIRMING and self.held is not None:
+            return Gone(state=GoneState.UNKNOWN, survivors=self.held.left_behind())
         if self.counts_as_running:
             return None
         return Gone(state=GoneState.SURVIVORS if self.left else GoneState.UNKNOWN, survivors=self.left)
