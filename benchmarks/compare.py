@@ -6,8 +6,8 @@
     compare.py --show OUT [OUT ...]
 
 Sexton of this Python's environment takes part unless a daemon of that name is given. Linux only; needs
-nothing but Python; a C compiler makes the job program cheap. Ends only what it started. docs/benchmarks.md says
-what the parts measure.
+nothing but Python; a C compiler makes the job program cheap. It ends only what it started. What the parts
+measure: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Comparison:
         self.options = options
         self.samples: samples.Samples = {}
         self.notes: list[str] = []
+        self.failed = 0
+        """Measurements that came to nothing."""
         self.loads: dict[str, list[float]] = {}
         self.program = build(folder)
         self.stage = Stage(folder, self.program, SCALES[options.scale], self._note)
@@ -107,6 +109,7 @@ class Comparison:
         try:
             found = measure()
         except Exception as failure:  # what one daemon cannot do must not end the others' rounds
+            self.failed += 1
             self._note(f"{case.title}, {name}: {type(failure).__name__}: {failure}")
             return
         samples.add(self.samples, case.title, name, number, found)
@@ -193,6 +196,8 @@ def main() -> None:
             comparison.run()
         finally:
             print(comparison.report())
+        if comparison.failed:
+            sys.exit(1)
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
