@@ -82,6 +82,10 @@ class Outside:
             self._fds += fds
             peer.sendall(b"y")
 
+    def write(self, data: bytes) -> None:
+        """Write into the first stream that we hold."""
+        os.write(self._fds[0], data)
+
     def let_go(self) -> None:
         for fd in self._fds:
             os.close(fd)

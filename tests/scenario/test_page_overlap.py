@@ -131,6 +131,8 @@ def test_ended_and_not_recorded(rig: Rig, outside: Outside) -> None:
     assert ended["phase"] == "ended" and ended["finished_at"] is not None and ended["outcome"] is None
     view = rig.job()
     assert view["running"] is True and view["pids"] == [pid] and not alive(pid)
+    listed = next(row for row in rig.http("GET", "/jobs")[1] if row["name"] == "j")
+    assert listed["running"] is True and listed["pids"] == [pid]
     assert rig.http("POST", "/jobs/j/cancel")[0] == 409 and rig.http("POST", f"/runs/{old}/cancel")[0] == 409
     new = rig.fire()
     rig.running(new)

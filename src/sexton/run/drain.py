@@ -21,6 +21,8 @@ from sexton.run.live import Run
 logger = logging.getLogger("sexton.run")
 
 HELD_OUTPUT_SECONDS = 30.0
+FIRST_LOOK_SECONDS = 0.25
+"""After the sequence, when a process has outlived the forced step; further looks follow every HELD_OUTPUT_SECONDS."""
 
 Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
 
@@ -73,13 +75,10 @@ async def _own_process(run: Run, until: Until) -> bool:
 
 
 async def _both_streams(run: Run, until: Until) -> None:
-    """After a cancel, a Replace or a shutdown: one bound covers both streams, from the end of the sequence. While
-    the own
-    process lived on, the look that first finds it gone (every 30 seconds) starts the bound."""
+    """After a cancel, a Replace or a shutdown: one bound covers both streams."""
     assert run.ended_mono is not None
     gone_at = run.exited.at if run.exited is not None else run.ended_mono
-    looks = max(0, ceil((gone_at - run.ended_mono) / HELD_OUTPUT_SECONDS))
-    limit = Monotonic(run.ended_mono + (looks + 1) * HELD_OUTPUT_SECONDS)
+    limit = Monotonic(_counted_from(run.ended_mono, gone_at) + HELD_OUTPUT_SECONDS)
     while not run.output_closed:
         first = limit
         if run.deadline is not None and not run.deadline_passed:
@@ -96,6 +95,14 @@ async def _both_streams(run: Run, until: Until) -> None:
             run.job.name, HELD_OUTPUT_SECONDS,
         )
         _close(run, run.capture.open_streams)
+
+
+def _counted_from(ended: Monotonic, gone_at: Monotonic) -> float:
+    """The end of the sequence, or the look that first finds a process gone that had outlived it."""
+    if gone_at <= ended:
+        return ended
+    first = ended + FIRST_LOOK_SECONDS
+    return first + max(0, ceil((gone_at - first) / HELD_OUTPUT_SECONDS)) * HELD_OUTPUT_SECONDS
 
 
 def _deadline_passed(run: Run) -> None:

@@ -132,6 +132,7 @@ class World:
         self.process = Process(self)
         self.pipes: Pipes | None = None
         self.starts = True
+        self.start_heard_late = 0.0
 
     # ---------------------------------------------------------------- script
 
@@ -181,7 +182,9 @@ class World:
             self.pipes = Pipes(self, *streams)
             run.capture = self.pipes  # type: ignore[assignment]
         if self.starts:
-            heapq.heappush(self._script, (self.time, -1, lambda: Started(PID, self.now, Containment.SUPERVISOR)))
+            began = self.now
+            heard = self.time + self.start_heard_late
+            heapq.heappush(self._script, (heard, -1, lambda: Started(PID, began, Containment.SUPERVISOR)))
         elif self.start_asked_supervisor:
             heapq.heappush(self._script, (self.time, -1, lambda: StartFailed(2, "cannot execute", self.now)))
 

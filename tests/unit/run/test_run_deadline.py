@@ -32,6 +32,15 @@ async def test_a_deadline_ends_the_run_with_minus_100(world: World, caplog: pyte
     assert record.exit is not None and record.exit.signal == 15, "what the kernel said is kept beside it"
 
 
+async def test_a_deadline_that_has_passed_already_is_acted_on_at_once(world: World) -> None:
+    """It counts from the start of the process, not from when the daemon heard of it: no time is left, none is given."""
+    world.start_heard_late = 5.0
+    record = await world.live(job(execution_timeout=1.0))
+    assert world.since_start(world.process.orders[0][0]) == 5.0 and record.exit_code == -100
+    assert record.deadline_at is not None and record.started_at is not None
+    assert (record.deadline_at - record.started_at).total_seconds() == 1.0
+
+
 async def test_exit_and_output_by_the_deadline_keep_the_own_code(world: World) -> None:
     """Process gone and captured output closed before the deadline: its own exit code, no signal."""
     world.exits(0.5, 3)
