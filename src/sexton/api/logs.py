@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sexton.api.routes import Refused, control_of
 from sexton.daemon.jobs import SHOWN_LINES
+from sexton.execution.capture import Follower
 from sexton.execution.messages import Stream
 from sexton.run.live import Run
 
@@ -84,7 +85,7 @@ async def run_log(request: web.Request) -> web.StreamResponse:
     if files:
         return await _send_files(request, files)
     if live is not None and live.capture is not None:
-        return web.Response(body=b"".join(piece.data for piece in live.capture.pieces()), content_type="text/plain")
+        return web.Response(body=live.capture.so_far(), content_type="text/plain")
     size = sum(s.bytes for s in (record.output.stdout, record.output.stderr) if s) if record.output else 0
     if size:
         raise Refused(404, "the output of this run was not kept (it is with a `state` section)")
@@ -94,22 +95,30 @@ async def run_log(request: web.Request) -> web.StreamResponse:
 async def _follow(request: web.Request, run: Run) -> web.StreamResponse:
     control = control_of(request)
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"})
-    replay = control.last_lines(run, 1_000_000)
+    assert run.capture is not None
+    replay = run.capture.so_far()
     follower = control.follow(run)
     assert follower is not None
     try:
         await response.prepare(request)
-        lines: Sequence[tuple[Stream, str]] = replay
-        if not lines:
-            lines = await follower.take()
-        while lines:
+        await response.write(replay if replay.endswith(b"\n") or not replay else replay + b"\n")
+        while lines := await _next_lines(request, follower):
             await response.write("".join(line + "\n" for _, line in lines).encode())
-            lines = await follower.take()
         if follower.dropped:
             await response.write(f"[.... {follower.dropped} lines dropped: the reader was too slow ....]\n".encode())
     finally:
         control.unfollow(run, follower)
     return response
+
+
+async def _next_lines(request: web.Request, follower: Follower) -> Sequence[tuple[Stream, str]]:
+    """What comes next. Raises ConnectionResetError when the client is gone, which a silent run would never tell us."""
+    while True:
+        try:
+            return await asyncio.wait_for(follower.take(), PING_SECONDS)
+        except TimeoutError:
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError from None
 
 
 def parse_range(text: str | None, size: int) -> tuple[int, int] | None:

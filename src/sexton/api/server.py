@@ -80,8 +80,8 @@ async def _guard(
         if (allow := failure.headers.get("Allow")) is not None:
             reply.headers["Allow"] = allow
         return reply
-    except ConnectionResetError:
-        raise
+    except ConnectionError:
+        return web.Response(status=499)  # the client went away: nobody is left to be answered
     except Exception:
         logger.exception("internal error in %s %s", request.method, request.path)
         return answer({"error": "500: Internal Server Error"}, 500)

@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from sexton.execution.messages import ExecutionMessage, Stream, StreamClosed
 from sexton.execution.mirror import Mirror
@@ -34,7 +35,7 @@ shown."""
 KEEP_BYTES = 512 * 1024
 """Bytes kept in memory of the beginning, and as many of the end, of all output of a run."""
 FOLLOWER_LINES = 8192
-MEMORY_LINES = 1_000_000
+ALL = slice(None)
 DISCARDED = "   [.... {} lines discarded ...]"
 CUT_MARK = " [.... line cut ....]"
 
@@ -48,12 +49,14 @@ class Follower:
         self.ended = False
         self.dropped = 0
 
-    def push(self, stream: Stream, line: str) -> None:
-        if len(self._lines) >= FOLLOWER_LINES:
-            self.dropped += 1
-            return
-        self._lines.append((stream, line))
-        self._wake.set()
+    def push(self, piece: Piece, limit: int) -> None:
+        """Take the lines of a piece, each cut at `limit`. Only those that there is room for are made: following a flood
+        must not cost the event loop more than the flood does."""
+        room = max(0, FOLLOWER_LINES - len(self._lines))
+        if room > 0:
+            self._lines.extend((piece.stream, line) for line in piece.lines(limit, slice(room)))
+            self._wake.set()
+        self.dropped += max(0, piece.count() - room)
 
     def end(self) -> None:
         self.ended = True
@@ -95,13 +98,22 @@ class Piece:
     def __init__(self, stream: Stream, data: bytes, *, partial: bool = False, rest: bool = False) -> None:
         self.stream, self.data, self.partial, self.rest = stream, data, partial, rest
 
-    def lines(self, limit: int) -> Iterator[str]:
-        data = self.data
-        if self.rest:
-            _, _, data = data.partition(b"\n")
+    def whole(self) -> bytes:
+        """Without the rest of a line that was shown, cut, with an earlier piece."""
+        return self.data.partition(b"\n")[2] if self.rest else self.data
+
+    def count(self) -> int:
+        """How many lines there are to show; cheap, whatever their number is."""
+        data = self.whole()
+        return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+    def lines(self, limit: int, wanted: slice = ALL) -> Iterator[str]:
+        """The `wanted` ones of the piece's lines, each cut at `limit` bytes. Only they are made: a flood of short lines
+        has hundreds of thousands of them."""
+        data = self.whole()
         if not data:
             return
-        for line in (data[:-1] if data.endswith(b"\n") else data).split(b"\n"):
+        for line in (data[:-1] if data.endswith(b"\n") else data).split(b"\n")[wanted]:
             cut = self.partial or len(line) > limit
             yield line[:limit].rstrip(b"\r").decode("utf-8", "replace") + (CUT_MARK if cut else "")
 
@@ -214,8 +226,7 @@ class Capture:
             self._mirror.write(source.prefix, piece.data)
         self._keep(piece)
         for follower in self._followers:
-            for line in piece.lines(self._job.max_line_length):
-                follower.push(piece.stream, line)
+            follower.push(piece, self._job.max_line_length)
 
     def _keep(self, piece: Piece) -> None:
         room = KEEP_BYTES - self._head_bytes
@@ -307,27 +318,40 @@ class Capture:
 
     def lines(self, last: int) -> list[tuple[Stream, str]]:
         """The last lines that memory holds, oldest first."""
-        found: deque[tuple[Stream, str]] = deque(maxlen=last)
-        for piece in self.pieces():
-            found.extend((piece.stream, line) for line in piece.lines(self._job.max_line_length))
-        return list(found)
+        found: list[list[tuple[Stream, str]]] = []
+        for piece in chain(reversed(self._tail), reversed(self._head)):
+            if last <= 0:
+                break
+            found.append([(piece.stream, line) for line in piece.lines(self._job.max_line_length, slice(-last, None))])
+            last -= len(found[-1])
+        return list(chain.from_iterable(reversed(found)))
 
     def saved(self) -> list[tuple[Stream, str]]:
         """What is kept of a run that has ended: of each stream the first and the last half of saveLimit lines, with a
         mark where lines are missing."""
-        everything = self.lines(MEMORY_LINES)
-        half, limit = self._job.save_limit // 2, self._job.save_limit
-        total = Counter(stream for stream, _ in everything)
+        half, limit, longest = self._job.save_limit // 2, self._job.save_limit, self._job.max_line_length
+        total: Counter[Stream] = Counter()
+        for piece in self.pieces():
+            total[piece.stream] += piece.count()
         seen: Counter[Stream] = Counter()
         kept: list[tuple[Stream, str]] = []
-        for stream, line in everything:
-            number, surplus = seen[stream], max(0, total[stream] - limit)
-            seen[stream] += 1
-            if not half <= number < half + surplus:
-                kept.append((stream, line))
-            elif number == half and half:
+        for piece in self.pieces():
+            stream, first, count = piece.stream, seen[piece.stream], piece.count()
+            seen[stream] += count
+            surplus = max(0, total[stream] - limit)
+            if first < half or not surplus:
+                wanted = slice(half - first) if surplus else ALL
+                kept += ((stream, line) for line in piece.lines(longest, wanted))
+            if surplus and half and first <= half < first + count:
                 kept.append((stream, DISCARDED.format(surplus)))
+            if surplus and first + count > half + surplus:
+                kept += ((stream, line) for line in piece.lines(longest, slice(max(0, half + surplus - first), None)))
         return kept
+
+    def so_far(self) -> bytes:
+        """What memory holds of the output, as it was written; a mark where something is missing."""
+        mark = [b"\n[.... some output is not in memory any more ....]\n"] if self.dropped_from_memory else []
+        return b"".join([*(piece.data for piece in self._head), *mark, *(piece.data for piece in self._tail)])
 
     def follow(self) -> Follower:
         follower = Follower()
