@@ -270,8 +270,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
         _decide(run)
         if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
             await _finish_log(run)
-        run.phase = Phase.RECORDED
-        record = run.record()
+        record = replace(run.record(), phase=Phase.RECORDED)  # the run itself says so only when the ledger has it
         await daemon.ledger.record(record)
     except StoreError as failure:
         daemon.counters.store_failures += 1
@@ -279,6 +278,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
     except Exception:
         logger.exception("Job %s: internal error while recording run %s", run.job.name, run.id)
     finally:
+        run.phase = Phase.RECORDED
         daemon.registry.remove(run)
         run.recorded.set()
         daemon.on_recorded(run, record or run.record())
