@@ -100,7 +100,7 @@ class Rig:
     def write(self, jobs: list[dict[str, Any]], **top: Any) -> None:
         """JSON is YAML; the file is replaced in one step, as an editor or a deployment does it."""
         document = {"web": {"listen": [f"http://127.0.0.1:{self.port}"]}, "jobs": jobs, **top}
-        self.write_text(json.dumps(document, indent=1))
+        self.write_text(json.dumps(document, indent=1, ensure_ascii=False))
 
     def write_text(self, text: str) -> None:
         new = self.config.with_suffix(".new")
