@@ -1,4 +1,4 @@
-"""Captured output against real pipes: bounded memory, nothing lost that was promised, nobody waits for a stalled reader."""
+"""Captured output against real pipes: bounded memory, nothing promised is lost, nobody waits for a stalled reader."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ async def launch(supervisors: Supervisors, store: MemoryStore, *, required: bool
     return run, facilities
 
 
-async def test_a_store_that_hangs_is_waited_for_a_moment(supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_hangs_is_waited_for_a_moment(
+    supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """degrade: the run starts without its intent after a bounded wait, and that is counted."""
     monkeypatch.setattr(conduct_module, "INTENT_SECONDS", 0.05)
     run, facilities = await launch(supervisors, HangingStore())
