@@ -12,7 +12,7 @@ from urllib.parse import quote
 from rig import NEVER, Rig, until
 
 SLASH, ODD = "build/ship", "a b?c#d&e=f%2Fg"
-NAMES = [SLASH, ODD, "tägl\u0131ch \U0001f514", "x..", "'\"<b>\\", "x" * 200, "%", "+"]
+NAMES = [SLASH, ODD, "tägl\u0131ch \U0001f514", "x..", "'\"<b>\\", "x" * 200, "%", "+", "{x}"]
 
 
 def raw(rig: Rig, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any, dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import re
 import secrets
 import stat
 from collections.abc import Awaitable, Callable
@@ -47,7 +48,8 @@ def make_app(control: Control, settings: WebSettings) -> web.Application:
     app[ALLOWED_HOSTS] = frozenset(urlsplit(origin).hostname or "" for origin in settings.allowed_origins)
     app[EXTRA_HEADERS] = dict(settings.headers)
     for route in ROUTES:
-        app.router.add_route(route.method, route.path, route.handler)
+        # aiohttp's own pattern for a part of a path leaves out braces, which a job's name may have.
+        app.router.add_route(route.method, re.sub(r"{(\w+)}", r"{\1:[^/]+}", route.path), route.handler)
     app.on_response_prepare.append(_stamp)
     return app
 
