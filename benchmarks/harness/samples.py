@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 BARE = "bare"
+WORST = "(worst)"
+"""At the end of a metric's name: its largest value counts, because what was lost once was lost."""
 
 Rounds = dict[str, float]
 """By round. The names are text, so that samples are the same before and after a way through JSON."""
@@ -47,7 +49,11 @@ def shown(value: float) -> str:
     return f"{value:.0f}" if size >= 1000 or value == 0 else f"{value:.3g}"
 
 
-def cell(rounds: Rounds | None, first: Rounds | None, bare: Rounds | None) -> str:
+def typical(metric: str, rounds: Rounds) -> float:
+    return max(rounds.values()) if metric.endswith(WORST) else statistics.median(rounds.values())
+
+
+def cell(metric: str, rounds: Rounds | None, first: Rounds | None, bare: Rounds | None) -> str:
     if not rounds:
         return "-"
     notes = [
@@ -55,7 +61,7 @@ def cell(rounds: Rounds | None, first: Rounds | None, bare: Rounds | None) -> st
         for name, other in (("first", first), (BARE, bare))
         if other and (found := ratio(rounds, other)) is not None
     ]
-    return shown(statistics.median(rounds.values())) + (f" ({', '.join(notes)})" if notes else "")
+    return shown(typical(metric, rounds)) + (f" ({', '.join(notes)})" if notes else "")
 
 
 def rendered(samples: Samples, names: Sequence[str]) -> str:
@@ -67,7 +73,9 @@ def rendered(samples: Samples, names: Sequence[str]) -> str:
         lines += ["| " + " | ".join(["metric", BARE, *names]) + " |", "|" + " --- |" * (len(names) + 2)]
         for metric, by_name in table.items():
             bare, first = by_name.get(BARE), by_name.get(names[0])
-            row = [metric, cell(bare, None, None)]
-            row += [cell(by_name.get(name), first if name != names[0] else None, bare) for name in names]
+            row = [metric, cell(metric, bare, None, None)]
+            others = [None, *([first] * (len(names) - 1))]
+            pairs = zip(names, others, strict=True)
+            row += [cell(metric, by_name.get(name), other, bare) for name, other in pairs]
             lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
