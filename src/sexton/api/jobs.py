@@ -153,7 +153,7 @@ _BODY = {400: problem("The body is not as expected"), 415: problem("The body is 
 
 ROUTES = (
     Route("GET", "/status", status, "One line (or JSON row) for each job",
-          {200: Answer("Text, or JSON rows when Accept asks for them", list[StatusRow])}),
+          {200: Answer("Text, or JSON rows when Accept asks for them", list[StatusRow], media=Media.TEXT)}),
     Route("GET", "/jobs", list_jobs, "All jobs with their state", {200: Answer("All jobs", list[JobView])}),
     Route("GET", "/jobs/{name}", get_job, "One job with its state", {200: Answer("The job", JobView), **_UNKNOWN}),
     Route("GET", "/jobs/{name}/runs", job_runs, "Recorded runs of a job, oldest first",

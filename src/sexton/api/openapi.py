@@ -11,6 +11,9 @@ import msgspec
 from sexton import __version__
 from sexton.api.routes import Answer, Media, Route
 
+EVENT = {"type": "object", "required": ["event", "data"],
+         "properties": {"event": {"enum": ["line", "end"]}, "data": {"type": "string", "description": "JSON"}}}
+"""One event of a stream: what a schema of text/event-stream describes."""
 REF = "#/components/schemas/{name}"
 
 
@@ -53,10 +56,9 @@ def _operation(route: Route, by_type: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _response(answer: Answer, by_type: dict[Any, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if answer.media is not Media.JSON:
+        content[answer.media.value] = {"schema": EVENT if answer.media is Media.EVENTS else {"type": "string"}}
     if answer.type is not None:
-        content = {"application/json": {"schema": by_type[answer.type]}}
-    elif answer.media is Media.JSON:
-        return {"description": answer.description}
-    else:
-        content = {answer.media.value: {"schema": {"type": "string"}}}
-    return {"description": answer.description, "content": content}
+        content["application/json"] = {"schema": by_type[answer.type]}
+    return {"description": answer.description} | ({"content": content} if content else {})

@@ -23,7 +23,6 @@ class Media(Enum):
     JSON = "application/json"
     TEXT = "text/plain"
     EVENTS = "text/event-stream"
-    BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """With a type it is JSON; a media type beside it is another form of the same."""
+
     description: str
     type: Any = None
     media: Media = Media.JSON

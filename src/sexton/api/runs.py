@@ -78,7 +78,7 @@ ROUTES = (
           parameters=(Parameter("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
                                 "seconds to wait for the end"),)),
     Route("GET", "/runs/{id}/log", run_log, "The whole output of a run; honours Range",
-          {200: Answer("Output", media=Media.BYTES), 206: Answer("A range of it", media=Media.BYTES),
+          {200: Answer("Output", media=Media.TEXT), 206: Answer("A range of it", media=Media.TEXT),
            416: problem("No such range"), **_UNKNOWN},
           parameters=(Parameter("follow", {"type": "string", "enum": ["0", "1"]},
                                 "stream lines until the run's output ends"),)),
