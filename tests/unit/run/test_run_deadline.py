@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
-from simulated import EXCEEDED, HELD, NOT_GRACEFUL, WARNING, World, job, lines
+from simulated import EXCEEDED, HELD, NOT_GRACEFUL, USAGE, WARNING, World, job, lines
 
-from sexton.execution.messages import Stream
+from sexton.execution.messages import Emptied, Exited, Stream
+from sexton.model.clock import Monotonic
 from sexton.model.run import Outcome, StopCause
 
 CAPTURED = {"capture_stdout": True, "capture_stderr": True}
@@ -125,3 +126,12 @@ async def test_a_process_that_outlives_a_timeout_with_output(world: World) -> No
     record = await world.live(job(execution_timeout=1.0, kill_timeout=2.0, **CAPTURED))
     assert world.pipes is not None and world.pipes.open_streams == []
     assert record.exit_code == -100 and record.exit is None and (world.ended, world.recorded) == (3.002, 63.002)
+
+
+async def test_the_end_is_when_the_process_exited_not_when_that_was_heard(world: World) -> None:
+    """Nothing captured: a daemon that hears of the exit two seconds late records the instant of the exit."""
+    exit_at = Monotonic(world.time + 1.0)
+    world.after(3.0, lambda: Exited(0, exit_at, USAGE))
+    world.after(3.0, lambda: Emptied(exit_at, True))
+    record = await world.live(job())
+    assert record.duration == 1.0 and (world.ended, world.recorded) == (1.0, 3.0)
