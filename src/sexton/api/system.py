@@ -109,9 +109,11 @@ def _preview(asked: _Question, now: datetime) -> SchedulePreview:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    from sexton.api.metrics import CONTENT_TYPE, render  # prometheus_client is loaded by the first scrape, not at start
+    # prometheus_client is loaded by the first scrape, not at start
+    from sexton.api.metrics import CONTENT_TYPE, render, running_by_job
 
-    text = await asyncio.get_running_loop().run_in_executor(None, render, control_of(request))
+    control = control_of(request)
+    text = await asyncio.get_running_loop().run_in_executor(None, render, control, running_by_job(control))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
