@@ -149,7 +149,8 @@ async def explain(request: web.Request) -> web.Response:
 
 
 _UNKNOWN = {404: problem("There is no such job")}
-_BODY = {400: problem("The body is not as expected"), 415: problem("The body is not JSON")}
+_BODY = {400: problem("The body is not as expected"), 413: problem("The body is larger than 1 MiB"),
+         415: problem("The body is not JSON")}
 
 ROUTES = (
     Route("GET", "/status", status, "One line (or JSON row) for each job",

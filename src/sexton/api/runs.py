@@ -73,7 +73,7 @@ ROUTES = (
     Route("POST", "/runs/{id}/cancel", cancel_run, "Stop one run",
           {200: Answer("The sequence has finished within `wait`", RunView), 202: Answer("Asked", RunView),
            400: problem("The body or a parameter is wrong"), 409: problem("The run has ended"),
-           415: problem("The body is not JSON"), **_UNKNOWN},
+           413: problem("The body is larger than 1 MiB"), 415: problem("The body is not JSON"), **_UNKNOWN},
           body=StopBody,
           parameters=(Parameter("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
                                 "seconds to wait for the end"),)),
