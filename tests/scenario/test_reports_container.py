@@ -65,6 +65,34 @@ def test_103_as_process_1(rig: Rig) -> None:
     assert rig.wait(20) == 0
 
 
+def test_daemons_of_other_namespaces_are_let_live(rig: Rig) -> None:
+    """A daemon in another pid namespace but in the same cgroup, whose pids mean nothing here, is no dead daemon:
+    neither of the two sweeps away the runs of the other when it starts."""
+    tag = new_tag()
+    other = Rig(rig.folder / "other")
+    other.folder.mkdir()
+    namespace(other)
+    job = {"name": "j", "schedule": NEVER, "command": f"sleep {tag}", "killTimeout": 0.2}
+    try:
+        rig.start([job])
+        here = rig.fire()
+        rig.running(here)
+        other.start([job])
+        there = other.fire()
+        other.running(there)
+        third = Rig(rig.folder / "third")
+        third.folder.mkdir()
+        try:
+            third.start([job])
+        finally:
+            third.close()
+        assert rig.run(here)["phase"] == "running" and other.run(there)["phase"] == "running"
+        assert "had left" not in other.log() or len(living(tag)) == 4
+    finally:
+        os.kill(first_process(other), signal.SIGTERM)
+        other.close()
+
+
 def test_105_a_stop_reaches_the_runs(rig: Rig, tmp_path: Path) -> None:
     """SIGTERM to process 1 reaches a run that must tidy up, in time; started again, the run finds no lock in its
     way."""

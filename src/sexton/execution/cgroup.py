@@ -6,6 +6,7 @@ name carries the daemon's identity, so that a later daemon knows which directori
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
@@ -70,6 +71,11 @@ def claim() -> str | None:
     path = os.path.join(own, f"{PREFIX}{os.getpid()}-{start_ticks(os.getpid())}")
     try:
         os.mkdir(path)
+    except OSError as refused:
+        logger.debug("no cgroup v2 for runs: %s", refused)
+        return None
+    try:
+        _mark_as_ours(path)
         with open(os.path.join(path, "cgroup.events")) as events:
             events.read()
         with open(os.path.join(path, "cgroup.procs"), "wb"):
@@ -79,6 +85,27 @@ def claim() -> str | None:
         remove_tree(path)
         return None
     return path
+
+
+def _mark_as_ours(path: str) -> None:
+    """Lock the directory for as long as this process lives: the descriptor is never closed. Pid and start time tell a
+    live daemon from a dead one only within one pid namespace; the lock tells it to daemons in others, too."""
+    fcntl.flock(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_EX)
+
+
+def _is_held(path: str) -> bool:
+    """Whether a living daemon, in whatever pid namespace, has marked the directory as its own."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def remove_tree(path: str) -> bool:
@@ -142,8 +169,9 @@ def abandoned() -> list[str]:
     found = []
     for name in names:
         match = re.fullmatch(re.escape(PREFIX) + r"(\d+)-(\d+)", name)
-        if match and start_ticks(int(match[1])) != int(match[2]):
-            found.append(os.path.join(own, name))
+        path = os.path.join(own, name)
+        if match and start_ticks(int(match[1])) != int(match[2]) and not _is_held(path):
+            found.append(path)
     return found
 
 
