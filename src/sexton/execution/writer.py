@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
 logger = logging.getLogger("sexton.output")
+RETRY_SECONDS = 0.5
 
 
 class WriterThread:
@@ -18,17 +20,40 @@ class WriterThread:
         self._ready = threading.Condition()
         self._closed = False
         self._waiting = False
+        self._trying = False
         self._thread: threading.Thread | None = None
         self._name = name
 
     def put(self, job: Callable[[], None]) -> None:
         self._jobs.append(job)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as refused:
+                self._without_thread(refused)
+                return
+            self._thread = thread
         elif self._waiting:
             with self._ready:
                 self._ready.notify()
+
+    def _without_thread(self, refused: RuntimeError) -> None:
+        """The system has no thread for us now. What is queued is kept, in order, and tried again with the next job or,
+        where there is an event loop, in a moment."""
+        if self._trying:
+            return
+        try:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._try_again)
+        except RuntimeError:
+            return
+        self._trying = True
+        logger.warning("no thread for the %s: %s; trying again", self._name, refused)
+
+    def _try_again(self) -> None:
+        self._trying = False
+        if self._thread is None and self._jobs:
+            self.put(self._jobs.pop())  # the last one again, at its place
 
     def _work(self) -> None:
         while True:
