@@ -35,7 +35,7 @@ def test_the_new_one_starts_after_the_old_one_ended(rig: Rig, marks: Marks) -> N
     assert rig.run(new)["phase"] == "claimed" and rig.run(new)["pid"] is None, "it waits"
     marks.wait("start", 2)
     assert marks.words() == ["start", "end", "start"]
-    a, b = rig.recorded(old), rig.run(new)
+    a, b = rig.recorded(old), phase(rig, new, "running")
     assert a["outcome"] == "replaced" and a["exit_code"] == 0 and a["fail_reason"].startswith("replaced by a newer")
     assert a["finished_at"] <= b["started_at"] and a["gone"]["state"] == "proven"
     assert "WARNING" in rig.logged("Job j: still running and concurrencyPolicy is Replace")
@@ -110,7 +110,7 @@ def test_a_replacement_that_is_replaced_while_it_waits(rig: Rig, marks: Marks) -
         record = rig.recorded(run)
         assert record["outcome"] == "replaced" and record["started_at"] is None and record["pid"] is None
         assert record["gone"] == {"state": "proven", "witnesses": ["never-started"], "survivors": []}
-    assert rig.recorded(first)["outcome"] == "replaced" and rig.run(last)["phase"] == "running"
+    assert rig.recorded(first)["outcome"] == "replaced" and phase(rig, last, "running")
     cancel(rig, last)
 
 
@@ -175,7 +175,7 @@ def test_the_deadline_of_a_replacement_counts_from_its_start(rig: Rig, marks: Ma
     new, _ = start(rig)
     assert rig.run(new)["deadline_at"] is None
     marks.wait("start", 2)
-    view = rig.run(new)
+    view = phase(rig, new, "running")
     assert at(view["deadline_at"]) - at(view["started_at"]) == pytest.approx(1.2, abs=1e-3)
     assert at(view["started_at"]) - at(view["created_at"]) >= 0.7
     always(lambda: rig.run(new)["phase"] == "running", 0.5, "the replacement runs")
