@@ -26,7 +26,8 @@ from sexton.execution.messages import (
     Swept,
 )
 from sexton.execution.plan import Identity, Plan
-from sexton.execution.supervisors import POOL_MINIMUM, Supervisors
+from sexton.execution.sizing import MINIMUM as POOL_MINIMUM
+from sexton.execution.supervisors import Supervisors
 
 ESCAPES = {
     "plain": "time.sleep(60)",

@@ -20,7 +20,10 @@ LOOK_SECONDS = 60.0
 """The longest sleep: a clock that was set unheard is noticed within it."""
 PREPARE_SECONDS = 3.0
 """How long before an instant the supervisors for its runs are made."""
-BREATH = 32
+MANY = 50
+FORESEE_SECONDS = 0.05
+"""Before an instant at which many jobs are due, so much of the pass as can be known is worked out ahead of it."""
+BREATH = 16
 """Launches between two looks of the event loop at everything else, so that the first runs of a burst are not held up by
 the last."""
 
@@ -86,11 +89,7 @@ class Scheduler:
         upcoming = self.agenda.next_instant()
         seconds = LOOK_SECONDS
         if upcoming is not None:
-            seconds = (upcoming - now).total_seconds()
-            if seconds > PREPARE_SECONDS:
-                seconds = min(seconds - PREPARE_SECONDS, LOOK_SECONDS)
-            elif self.agenda.due_within(now, PREPARE_SECONDS):
-                self._supervisors.prefill(self.agenda.due_within(now, PREPARE_SECONDS))
+            seconds = self._prepare(now, upcoming)
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -99,6 +98,20 @@ class Scheduler:
                 await self._wake.wait()
         except TimeoutError:
             pass
+
+    def _prepare(self, now: datetime, upcoming: datetime) -> float:
+        """Get ready for the next instant; returns the seconds to sleep until the next step of that."""
+        left = (upcoming - now).total_seconds()
+        if left > PREPARE_SECONDS:
+            return min(left - PREPARE_SECONDS, LOOK_SECONDS)
+        due = self.agenda.due_within(now, left)
+        self._supervisors.prefill(due)
+        if due >= MANY and left > FORESEE_SECONDS:
+            return left - FORESEE_SECONDS
+        if due >= MANY:
+            self.agenda.foresee(upcoming)
+            return (upcoming - self._clock.now()).total_seconds()
+        return left
 
     def next_fires(self, *, within: timedelta, limit: int) -> list[Due]:
         """The coming occurrences of all jobs, in order: what `next` shows."""

@@ -34,7 +34,7 @@ class HeldState(Enum):
 class Held:
     """One run inside one supervisor, from the request to the proof that nothing is left."""
 
-    __slots__ = ("fds", "keeper", "post", "request", "run", "state", "supervisor")
+    __slots__ = ("fds", "keeper", "post", "request", "run", "state", "supervisor", "taken_at")
 
     def __init__(
         self, keeper: Keeper, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
@@ -46,6 +46,7 @@ class Held:
         self.post = post
         self.state = HeldState.QUEUED
         self.supervisor: WarmSupervisor | None = None
+        self.taken_at = 0.0
 
     def close_fds(self) -> None:
         """Ours are kept until the start is known: a supervisor that retires instead leaves the run to another."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sexton.execution import orphans
+from sexton.execution import orphans, sizing
 from sexton.execution.birth import wire
 from sexton.execution.held import Held, HeldState, WarmSupervisor
 from sexton.execution.messages import (
@@ -36,17 +36,14 @@ from sexton.model.run import Containment, Usage
 
 logger = logging.getLogger("sexton.containment")
 
-POOL_MINIMUM = 8
-POOL_IDLE_CEILING = 32
-POOL_PREFILL_CEILING = 96
-GROW_STEP = 16
 GROW_PATIENCE = 0.004
 """Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
-NEWS_DELAY = 0.02
+NEWS_DELAY = 0.2
 """Seconds that news of running runs may wait while others wait to be started: starting what is due goes before
-book-keeping."""
+book-keeping, and the last start of a burst is what people wait for."""
+NEWS_AT_ONCE = 24
 ORPHAN_ROUND = 0.01
 """Seconds between two rounds of ending what a supervisor without a zygote has left."""
 READ_SIZE = wire.REPORT.size * 1638
@@ -77,8 +74,9 @@ class Supervisors:
         self._last_completion = 0.0
         self._last_busy = 0.0
         self._failed_forks = 0
+        self._sizing = sizing.Sizing()
         self._closing = False
-        self._news: list[tuple[Held, ExecutionMessage]] = []
+        self._news: deque[tuple[Held, ExecutionMessage]] = deque()
         self._news_timer: asyncio.TimerHandle | None = None
         self._report_read, self._report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._report_write, True)
@@ -115,6 +113,7 @@ class Supervisors:
 
     def _assign(self, supervisor: WarmSupervisor, held: Held) -> None:
         supervisor.held, held.supervisor = held, supervisor
+        held.taken_at = self._loop.time()
         held.state = HeldState.SENT
         try:
             supervisor.give(held)
@@ -143,9 +142,8 @@ class Supervisors:
     # ---------------------------------------------------------------- pool
 
     def prefill(self, due: int) -> None:
-        """Have a supervisor ready for each of `due` runs that are about to start, within the ceiling."""
-        wanted = min(max(due, POOL_MINIMUM), POOL_PREFILL_CEILING)
-        missing = wanted - len(self._idle) - self._expected
+        """Have supervisors ready for `due` runs that are about to start: for as many as are likely to be long ones."""
+        missing = self._sizing.missing(due, len(self._idle) + self._expected)
         if missing > 0:
             self._fork(missing)
 
@@ -166,8 +164,8 @@ class Supervisors:
             self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
 
     def _want_growth(self) -> None:
-        if len(self._all) + self._expected < POOL_MINIMUM:
-            self._fork(POOL_MINIMUM - len(self._all) - self._expected)
+        if len(self._all) + self._expected < sizing.MINIMUM:
+            self._fork(sizing.MINIMUM - len(self._all) - self._expected)
         if self._growth is None:
             self._growth = self._loop.call_later(GROW_PATIENCE, self._grow)
 
@@ -176,16 +174,16 @@ class Supervisors:
         if not self._queue or self._closing:
             return
         if self._expected == 0 and self._loop.time() - self._last_completion >= GROW_PATIENCE:
-            self._fork(min(GROW_STEP, len(self._queue)))
+            self._fork(min(sizing.GROW_STEP, len(self._queue)))
         self._growth = self._loop.call_later(GROW_PATIENCE / 2, self._grow)
 
     def _trim_pool(self) -> None:
         self._trim = None
         if self._closing:
             return
-        if self._loop.time() - self._last_busy > QUIET_BEFORE_TRIM and len(self._all) > POOL_MINIMUM and self._idle:
+        if self._loop.time() - self._last_busy > QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
             self._drop(self._idle.pop(0))
-        while len(self._idle) > POOL_IDLE_CEILING and self._loop.time() - self._last_busy > TRIM_EVERY:
+        while len(self._idle) > sizing.IDLE_CEILING and self._loop.time() - self._last_busy > TRIM_EVERY:
             self._drop(self._idle.pop(0))
         self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
 
@@ -231,7 +229,7 @@ class Supervisors:
         held, supervisor.held = supervisor.held, None
         if held is not None:
             at = Monotonic(self._loop.time())
-            self._pass_on_news()
+            self._pass_on_news(len(self._news))
             held.close_fds()
             held.state = HeldState.OVER
             held.post(SupervisorLost(at))
@@ -266,8 +264,11 @@ class Supervisors:
         self._idle.clear()
         if self._queue:
             self._failed_forks += 1
-            delay = min(0.05 * 2**self._failed_forks, 5.0)
-            self._loop.call_later(delay, lambda: self._fork(min(GROW_STEP, len(self._queue))) if self._queue else None)
+            self._loop.call_later(min(0.05 * 2**self._failed_forks, 5.0), self._fork_for_queue)
+
+    def _fork_for_queue(self) -> None:
+        if self._queue:
+            self._fork(min(sizing.GROW_STEP, len(self._queue)))
 
     def _private_readable(self, supervisor: WarmSupervisor) -> None:
         """Nothing is ever sent to us there: readable means that the supervisor is gone."""
@@ -277,7 +278,7 @@ class Supervisors:
         supervisor.retired = True
         held = supervisor.held
         if held is not None and held.state is not HeldState.OVER:
-            self._pass_on_news()
+            self._pass_on_news(len(self._news))
             held.post(SupervisorLost(Monotonic(self._loop.time())))
         if supervisor.orphan:
             self._bury_orphan(supervisor)
@@ -318,13 +319,16 @@ class Supervisors:
         elif self._news and self._news_timer is None:
             self._news_timer = self._loop.call_later(NEWS_DELAY, self._pass_on_news)
 
-    def _pass_on_news(self) -> None:
+    def _pass_on_news(self, count: int = NEWS_AT_ONCE) -> None:
+        """In slices: what the runs do with their news must not keep the loop from handing on freed supervisors."""
         if self._news_timer is not None:
             self._news_timer.cancel()
             self._news_timer = None
-        news, self._news = self._news, []
-        for held, message in news:
+        for _ in range(min(count, len(self._news))):
+            held, message = self._news.popleft()
             held.post(message)
+        if self._news:
+            self._news_timer = self._loop.call_later(0, self._pass_on_news)
 
     def _report(self, supervisor: WarmSupervisor, held: Held, report: tuple[int, ...]) -> None:
         _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
@@ -360,6 +364,7 @@ class Supervisors:
         held.state = HeldState.OVER
         supervisor.held = None
         self._last_completion = self._last_busy = self._loop.time()
+        self._sizing.learn(self._last_completion - held.taken_at)
         self._next(supervisor)
 
     def _next(self, supervisor: WarmSupervisor) -> None:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import time
 
+RANDOM_BYTES = 1024
+
 
 class RunIds:
     """Makes ids. 48 bits of Unix milliseconds, 12 bits of a counter within the millisecond, 62 random bits."""
 
     def __init__(self) -> None:
         self._last = 0
+        self._random = b""
 
     def next(self) -> str:
         now = time.time_ns() // 1_000_000 << 12
         self._last = max(now, self._last + 1)
         value = (self._last >> 12) << 80 | 0x7 << 76 | (self._last & 0xFFF) << 64 | 0b10 << 62
-        value |= int.from_bytes(os.urandom(8), "big") >> 2
+        if not self._random:
+            self._random = os.urandom(RANDOM_BYTES)  # asking the kernel for each id costs more than all the rest of it
+        value |= int.from_bytes(self._random[:8], "big") >> 2
+        self._random = self._random[8:]
         text = f"{value:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

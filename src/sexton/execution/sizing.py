@@ -1,0 +1,31 @@
+"""How many warm supervisors to have. Pure; the figures behind it are in docs/decisions/0002-supervisors.md."""
+
+from __future__ import annotations
+
+from math import ceil
+
+MINIMUM = 8
+IDLE_CEILING = 32
+PREFILL_CEILING = 256
+GROW_STEP = 16
+LONG_SECONDS = 0.3
+"""A run that lasts longer needs a supervisor of its own at its instant; short ones share a few, and start sooner that
+way than with one for each of them."""
+SHARE_AT_FIRST = 0.03
+SHARE_WEIGHT = 0.02
+
+
+class Sizing:
+    """Learns from the runs that end how many of the coming ones will be long."""
+
+    def __init__(self) -> None:
+        self._long_share = SHARE_AT_FIRST
+
+    def learn(self, seconds: float) -> None:
+        """A run has given its supervisor back after so long."""
+        self._long_share += SHARE_WEIGHT * ((seconds > LONG_SECONDS) - self._long_share)
+
+    def missing(self, due: int, ready: int) -> int:
+        """How many more to make for `due` runs that are about to start, with `ready` idle or on their way."""
+        wanted = max(ceil(due * self._long_share), min(due, MINIMUM))
+        return max(0, min(wanted, PREFILL_CEILING) - ready)
