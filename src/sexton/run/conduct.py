@@ -131,8 +131,8 @@ async def _start(run: Run, daemon: Facilities) -> None:
         run.fail_reason = "could not be started: its supervisor was lost"
     elif run.started is not None:
         run.advance(Phase.RUNNING)
-        if daemon.ledger.capabilities.durable:
-            daemon.ledger.note(run.record())
+        if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
+            daemon.ledger.note(run.record())  # of a run that is over already the record says it all
 
 
 async def _intend(run: Run, daemon: Facilities) -> bool:

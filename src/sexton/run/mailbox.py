@@ -48,6 +48,11 @@ class Mailbox:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a message that has not been taken."""
+        return bool(self._messages)
+
     async def take(self, until: Monotonic | None = None) -> Message | None:
         """The next message, or None when the monotonic instant `until` has come first."""
         while not self._messages:

@@ -70,6 +70,8 @@ class Supervisor:
         self.rounds = 0
         self.refused = False
         self.group_error = 0
+        self.patience = 0
+        self.unsaid = b""
 
     def prepare(self) -> None:
         kernel.become_subreaper()
@@ -131,7 +133,7 @@ class Supervisor:
                 os.close(fd)
 
     def begin(self, request: tuple[Any, ...], fds: list[int]) -> None:
-        run, argv, environment, directory, user, nice, targets = request
+        run, argv, environment, directory, user, nice, targets, self.patience = request
         self.run = run
         self.main = 0
         self.main_alive = self.killing = self.released = self.refused = False
@@ -159,7 +161,9 @@ class Supervisor:
             self.say(wire.FAILED, value=number, aux=stage, flags=self.cgroup_flag())
         else:
             self.main_alive = True
-            self.say(wire.STARTED, value=self.main)
+            self.unsaid = self.record(wire.STARTED, value=self.main)
+            if not self.patience:
+                self.say_start()
         finally:
             self.restore(directory, user, nice)
 
@@ -193,7 +197,10 @@ class Supervisor:
         while True:
             if self.reap():
                 return
-            for fd, event in self.poll.poll(self.pause()):
+            events = self.poll.poll(self.pause())
+            if not events and self.unsaid:
+                self.say_start()
+            for fd, event in events:
                 if fd == self.wake:
                     self.drain_wake()
                 else:
@@ -202,6 +209,8 @@ class Supervisor:
                 self.kill_round()
 
     def pause(self) -> int | None:
+        if self.unsaid:
+            return int(self.patience)
         if not self.killing:
             return None
         slow = self.refused or self.rounds > LONG_KILL_ROUNDS
@@ -397,11 +406,22 @@ class Supervisor:
 
     def say(self, kind: int, *, value: int = 0, flags: int = 0, user: int = 0, system: int = 0, rss: int = 0,
             aux: int = 0) -> None:
-        record = wire.REPORT.pack(
+        self.write(self.record(kind, value, flags, user, system, rss, aux))
+
+    def say_start(self) -> None:
+        self.write(b"")
+
+    def record(self, kind: int, value: int = 0, flags: int = 0, user: int = 0, system: int = 0, rss: int = 0,
+               aux: int = 0) -> bytes:
+        return wire.REPORT.pack(
             self.number, self.run, kind, flags, value, time.monotonic_ns(), user & 0xFFFFFFFF, system & 0xFFFFFFFF,
             rss & 0xFFFFFFFF, aux & 0xFFFFFFFF,
         )
+
+    def write(self, record: bytes) -> None:
+        """One write for all there is to say: a start that was held back goes first, and wakes nobody of its own."""
+        said, self.unsaid = self.unsaid + record, b""
         try:
-            os.write(self.report, record)
+            os.write(self.report, said)
         except OSError:
             pass  # the daemon is gone; the private socket says so, too
