@@ -11,10 +11,15 @@ from sexton.daemon.descriptors import secure_standard_descriptors
 from sexton.daemon.loader import begin
 
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread (log lines, SQLite) may keep the interpreter from the event loop: a tenth of Python's default."""
+
+
 def run_daemon(path: str, level: str) -> int:
     """Load, refuse or run. Exit status 0 after a clean end, 1 for a bad configuration or store."""
     secure_standard_descriptors()
     child = begin(path)  # parses on the other core while this process imports the rest
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # what is imported stays; the daemon collects and freezes once when it is up
     import_http_server()
     import asyncio

@@ -11,8 +11,9 @@ from queue import SimpleQueue
 from typing import Any
 
 QUEUE_LIMIT = 10_000
-GATHER_SECONDS = 0.02
-"""A line may wait so long for others: waking up for each of a burst would cost the scheduler more than the lines do."""
+GATHER_SECONDS = 0.25
+"""A line below WARNING may wait so long for others: writing each of a burst at once would cost the scheduler more than
+the lines do."""
 BATCH = 1000
 CLOSE_SECONDS = 2.0
 
@@ -23,6 +24,7 @@ class _Dropping(logging.handlers.QueueHandler):
     def __init__(self, lines: SimpleQueue[logging.LogRecord | None]) -> None:
         super().__init__(lines)
         self.lines = lines
+        self.urgent = threading.Event()
         self.dropped = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
@@ -38,6 +40,8 @@ class _Dropping(logging.handlers.QueueHandler):
             self.dropped += 1
         else:
             self.lines.put(record)
+            if record.levelno >= logging.WARNING:
+                self.urgent.set()
 
 
 class _Stderr(logging.StreamHandler[Any]):
@@ -113,8 +117,9 @@ class LogThread:
     def _write(self) -> None:
         while True:
             record = self._queue.get()
-            if record is not None:
-                time.sleep(GATHER_SECONDS)
+            if record is not None and record.levelno < logging.WARNING:
+                self._front.urgent.wait(GATHER_SECONDS)
+            self._front.urgent.clear()
             for _ in range(BATCH):
                 if record is None:
                     self._flush()
@@ -135,5 +140,6 @@ class LogThread:
     def close(self) -> bool:
         """Write what is queued, but wait no longer than a stalled reader deserves; False when it stalls."""
         self._queue.put(None)
+        self._front.urgent.set()
         self._thread.join(CLOSE_SECONDS)
         return not self._thread.is_alive()
