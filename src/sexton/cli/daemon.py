@@ -10,7 +10,6 @@ from sexton.cli.exits import Exit
 from sexton.daemon.descriptors import secure_standard_descriptors
 from sexton.daemon.loader import begin
 
-
 SWITCH_SECONDS = 0.0005
 """How long a thread (log lines, SQLite) may keep the interpreter from the event loop: a tenth of Python's default."""
 
