@@ -128,7 +128,7 @@ async def _start(run: Run, daemon: Facilities) -> None:
         failure_text = os.strerror(run.start_failed.errno)
         run.fail_reason = f"could not be started: {run.start_failed.what}: {failure_text}"
     elif run.started is None and run.lost:
-        run.fail_reason = "could not be started: its supervisor was lost"
+        await _until(run, lambda: run.swept)  # it may have started the process: not over before nothing can be left
     elif run.started is not None:
         run.advance(Phase.RUNNING)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
@@ -286,7 +286,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
 
 def _decide(run: Run) -> None:
     capture = run.capture
-    lost = "its supervisor was killed, and with it the knowledge of how it ended" if run.lost and run.started else None
+    lost = "its supervisor was killed, and with it the knowledge of how it ended" if run.lost else None
     verdict = judge(
         Evidence(
             exit_code=run.exit_code, stop=run.stop, start_failure=run.fail_reason, lost=lost,

@@ -179,7 +179,7 @@ class Run:
 
     @property
     def proven_gone(self) -> bool:
-        if self.swept or self.started is None:
+        if self.swept or (self.started is None and not self.lost):
             return True
         return self.emptied is not None and self.emptied.cgroup_empty is not False
 
@@ -187,7 +187,7 @@ class Run:
 
     @property
     def exit_code(self) -> int | None:
-        if self.started is None and (self.start_failed is not None or self.lost):
+        if self.started is None and self.start_failed is not None:
             return EXIT_NOT_STARTED
         if self.deadline_passed:
             return EXIT_TIMED_OUT
@@ -210,11 +210,11 @@ class Run:
 
     def gone(self) -> Gone | None:
         """The evidence at this moment; None while the run is not over."""
-        if self.started is None:
-            never = self.start_failed is not None or self.lost or not self.counts_as_running
-            return Gone(state=GoneState.PROVEN, witnesses=(Witness.NEVER_STARTED,)) if never else None
         if self.swept:
             return Gone(state=GoneState.PROVEN, witnesses=(Witness.SWEEP,))
+        if self.started is None and not self.lost:
+            never = self.start_failed is not None or not self.counts_as_running
+            return Gone(state=GoneState.PROVEN, witnesses=(Witness.NEVER_STARTED,)) if never else None
         if self.emptied is not None:
             match self.emptied.cgroup_empty:
                 case True:
