@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import os
 import re
 import secrets
+import socket
 import stat
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
@@ -17,7 +19,7 @@ from sexton.api import jobs, runs, system
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
 from sexton.daemon.control import Control, NotRunning, Unknown
-from sexton.model.errors import StoreError
+from sexton.model.errors import ListenError, StoreError
 from sexton.model.settings import Configuration, WebSettings
 
 logger = logging.getLogger("sexton.api")
@@ -115,17 +117,22 @@ def _is_loopback_name(host: str) -> bool:
 
 
 async def serve(control: Control, configuration: Configuration) -> Callable[[], Awaitable[None]]:
-    """Listen on every address of `web.listen`. Returns how to stop. Raises OSError when an address cannot be had."""
+    """Listen on every address of `web.listen`. Returns how to stop. Raises ListenError when one cannot be had."""
     settings = configuration.settings.web
     if settings is None:
+        logger.info("no API: without a `web` section, `sexton jobs` and the like cannot reach this daemon")
         return _nothing
     runner = web.AppRunner(make_app(control, settings), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
         for address in settings.listen:
-            await _listen(runner, address, settings.socket_mode)
+            try:
+                await _listen(runner, address, settings.socket_mode)
+            except OSError as failure:
+                why = os.strerror(failure.errno) if failure.errno else str(failure)
+                raise ListenError(f"cannot listen on {address}: {why}") from failure
             logger.info("API on %s", address)
-    except OSError:
+    except ListenError:
         await runner.cleanup()
         raise
     return runner.cleanup
@@ -135,12 +142,27 @@ async def _nothing() -> None:
     return None
 
 
+def _answers(path: str) -> bool:
+    """Whether somebody listens on the socket; never waits."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True  # a full backlog: somebody listens, and is busy
+        except OSError:
+            return False
+        return True
+
+
 async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None) -> None:
     parts = urlsplit(address)
     if parts.scheme == "unix":
         path = parts.path
         try:
             if stat.S_ISSOCK(os.stat(path).st_mode):
+                if _answers(path):
+                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), path)
                 os.unlink(path)  # left by a daemon that was killed
         except FileNotFoundError:
             pass

@@ -167,7 +167,10 @@ class Client:
             raise self._silence(failure) from None
 
     def _silence(self, failure: Exception) -> NoDaemon:
-        hint = "is it running? --url or SEXTON_URL names another address"
+        hint = (
+            "is it running? It answers only if its configuration has a `web` section; "
+            "--url or SEXTON_URL names another address"
+        )
         match failure:
             case ConnectionRefusedError() | FileNotFoundError():
                 return NoDaemon(f"no daemon at {self.address}", hint)

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 
+from sexton.cli.arguments import DEFAULT_CONFIG
 from sexton.cli.exits import Exit
 from sexton.daemon.descriptors import secure_standard_descriptors
 from sexton.daemon.loader import begin
@@ -34,6 +35,8 @@ def run_daemon(path: str, level: str) -> int:
         print(finding, file=sys.stderr)
     if configuration.errors:
         print(f"{len(configuration.errors)} error(s): the daemon is not started", file=sys.stderr)
+        if path == DEFAULT_CONFIG and not os.path.exists(path):
+            print("`sexton -c PATH` takes another file or folder; `sexton --help` lists everything", file=sys.stderr)
         return Exit.FAILED
     try:
         logs = LogThread(level, configuration.settings.logging)

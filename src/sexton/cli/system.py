@@ -12,6 +12,7 @@ from sexton.cli.terminal import Cell, Screen, Tone, complain
 from sexton.cli.times import distance, instant
 
 UNPROCESSABLE = 422
+_POOL = {"supervisors": "in all", "waiting": "runs waiting for one"}
 
 
 def reload(options: Namespace, client: Client, screen: Screen) -> int:
@@ -71,7 +72,7 @@ def _facts(found: HealthAnswer) -> list[tuple[str, Cell]]:
         ("jobs", Cell(f"{found.jobs}, {found.running} running")),
         ("records", Cell("kept on disk") if found.durable else Cell("in memory only", Tone.WARN)),
         ("containment", Cell(found.containment)),
-        ("supervisors", Cell(", ".join(f"{count} {name}" for name, count in found.supervisors.items()))),
+        ("supervisors", Cell(", ".join(f"{n} {_POOL.get(name, name)}" for name, n in found.supervisors.items()))),
         ("configuration", Cell(f"{loaded} ({instant(last.at)})", Tone.PLAIN if last.ok else Tone.BAD)),
         *((name, Cell(str(count), Tone.WARN if count else Tone.FAINT)) for name, count in counts),
         *(("error", Cell(finding, Tone.BAD)) for finding in (() if last.ok else last.findings)),

@@ -28,6 +28,12 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufffe\u
 _ALIAS = re.compile(r"\*[0-9A-Za-z_-]")
 _ANCHOR = re.compile(r"&[0-9A-Za-z_-]")
 _TAG = re.compile(r"(?:^|[\s\[{,:-])!", re.MULTILINE)
+_CRON_TABLE = re.compile(
+    r"(?:[ \t]*(?:#.*|[A-Za-z_]\w*[ \t]*=.*)?\r?\n)*"
+    r"(?P<line>[ \t]*(?:@(?:reboot|hourly|daily|midnight|weekly|monthly|yearly|annually)|"
+    r"[\d*][\d*/,-]*(?:[ \t]+[\w*/,-]+){4})[ \t]+\S)"
+)
+"""Settings, and then a line of a cron table: no file of ours begins like that."""
 _UNQUOTED = re.compile(r"""^(\s*(?:-\s+)*[\w.-]+:\s+|\s*(?:-\s+)+)([*@%`&!][^'"#]*?)(\s+\#.*|\s*)$""")
 
 
@@ -94,7 +100,7 @@ def decode(reading: Reading, data: bytes) -> str | None:
 
 def compose(reading: Reading, text: str) -> MappingNode | None:
     """Turn text into the map at its top. None for an empty document, and after error findings."""
-    if not _printable(reading, text):
+    if not _printable(reading, text) or _reported_cron_table(reading, text):
         return None
     root = _parse(reading, text)
     if root is None or is_empty(root):
@@ -120,6 +126,17 @@ def described(node: Node) -> str:
 
 def _at(reading: Reading, line: int, column: int, message: str, hint: str | None = None) -> None:
     reading.report(Severity.ERROR, Place(reading.path, line, column), message, hint)
+
+
+def _reported_cron_table(reading: Reading, text: str) -> bool:
+    """A cron table under another name would be a riddle of YAML errors."""
+    found = _CRON_TABLE.match(text)
+    if found is None:
+        return False
+    line = text.count("\n", 0, found.start("line")) + 1
+    _at(reading, line, 1, "this is a line of a cron table, and by its name the file is read as YAML",
+        "call it `crontab`, or let its name end in .crontab or .cron")
+    return True
 
 
 def _printable(reading: Reading, text: str) -> bool:

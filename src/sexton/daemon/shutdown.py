@@ -24,6 +24,8 @@ async def drain(registry: Registry, seconds: float, at_once: asyncio.Event) -> N
         logger.info("Shutting down: %d run(s) have %g seconds to end by themselves", len(registry), seconds)
         _stop([run for run in registry if run.phase is Phase.CLAIMED])  # replacements that wait: no new starts
         await _all_recorded(registry, seconds, at_once)
+    else:
+        logger.info("Shutting down: nothing runs")
     runs = [run for run in registry if run.counts_as_running]
     _stop(runs)
     if not len(registry):

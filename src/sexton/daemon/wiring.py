@@ -133,6 +133,7 @@ class Daemon:
         )
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
+        logger.info("%d jobs from %s", len(jobs.specs()), self._path)
         jobs.recall(await store.recent(REMEMBERED_RUNS))
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active

@@ -24,6 +24,10 @@ class StoreError(SextonError):
     """The store could not do what it was asked (full disk, corrupt file, closed)."""
 
 
+class ListenError(SextonError):
+    """An address of `web.listen` cannot be had."""
+
+
 class SpawnError(SextonError):
     """A process could not be started. `errno` is the kernel's answer where there was one."""
 

@@ -70,6 +70,8 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("jobs as nothing", "jobs:\n", "1:6", ("expected a list of jobs, got nothing",)),
     ("a list at the top", "- name: a\n", "1:1", ("got a list", "below `jobs:`")),
     ("a text at the top", "hello\n", "1:1", ("got 'hello'",)),
+    ("a cron table by another name", "# mine\nMAILTO=me\n\n*/5 * * * * date\n", "4:1", ("cron table", ".crontab")),
+    ("a nickname of cron", "@daily date: x\n", "1:1", ("cron table", ".crontab")),
     ("a job without anything", "jobs:\n  - name: a\n", "2:5", ("job 'a' has no `command` and `schedule`",)),
     ("an empty command", "jobs:\n  - {name: a, schedule: x, command: ''}\n", "2:37", ("`command` is empty",)),
     ("a blank command", "jobs:\n  - {name: a, schedule: x, command: ' '}\n", "2:37", ("`command` is empty",)),
