@@ -173,6 +173,17 @@ async def test_environment_folder_and_path_are_the_jobs(pool: Supervisors, tmp_p
     assert text.decode().split() == ["bar", str(tmp_path)]
 
 
+async def test_without_a_folder_of_its_own_a_job_runs_in_the_daemons(pool: Supervisors, tmp_path: Path) -> None:
+    """A relative command means what it means in the shell that starts the daemon, also after a run elsewhere."""
+    here = os.fsencode(os.getcwd())
+    assert (await output_of(pool, plan("/bin/pwd", "-P"))).strip() == here
+    for _ in range(POOL_MINIMUM):
+        elsewhere = await output_of(pool, plan("/bin/pwd", "-P", directory=os.fsencode(tmp_path)))
+        assert elsewhere.strip() == os.fsencode(tmp_path)
+    for _ in range(POOL_MINIMUM):
+        assert (await output_of(pool, plan("/bin/pwd", "-P"))).strip() == here
+
+
 async def test_a_request_larger_than_a_message_may_be_arrives(pool: Supervisors) -> None:
     """A megabyte of environment is handed over in a file, and arrives whole."""
     environment = {f"BIG{n}".encode(): b"x" * 100_000 for n in range(10)}

@@ -11,13 +11,12 @@ import _socket
 import errno
 import marshal
 import os
-import resource
 import select
 import signal
 import time
 from typing import Any
 
-from sexton.execution.birth import kernel, wire
+from sexton.execution.birth import kernel, pristine, wire
 
 DEFAULTED = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
@@ -89,10 +88,10 @@ class Supervisor:
         if self.cgroup is not None:
             self.procs = os.open(f"{self.cgroup}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
             self.stat = os.open(f"{self.cgroup}/cgroup.stat", os.O_RDONLY | os.O_CLOEXEC)
-        os.chdir("/")
+        self.home = os.open(".", os.O_PATH | os.O_CLOEXEC)  # the daemon's folder, where jobs without their own run
         self.own_nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self.untouched = self.snapshot()
-        self.own_fds = self.count_fds()
+        self.untouched = pristine.snapshot()
+        self.own_fds = pristine.count_fds()
 
     # ---------------------------------------------------------------- serving
 
@@ -183,7 +182,7 @@ class Supervisor:
             os.setgroups([])
             kernel.hide_from_same_user()
         if directory is not None:
-            os.chdir("/")
+            os.fchdir(self.home)
         if nice:
             try:
                 os.setpriority(os.PRIO_PROCESS, 0, self.own_nice)
@@ -362,36 +361,12 @@ class Supervisor:
             return 0
         return wire.CGROUP_EMPTY if alone and not nested else 0
 
-    def snapshot(self) -> tuple[object, ...]:
-        """What a process of the same user could have changed about us and the next run would inherit."""
-        limits = tuple(resource.getrlimit(number) for number in range(16))
-        try:
-            fd = os.open("/proc/self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                score = os.read(fd, 64)
-            finally:
-                os.close(fd)
-        except OSError:
-            score = b""
-        return os.getpriority(os.PRIO_PROCESS, 0), frozenset(os.sched_getaffinity(0)), limits, score
-
-    @staticmethod
-    def count_fds() -> int:
-        count = 0
-        for fd in range(256):
-            try:
-                os.fstat(fd)
-                count += 1
-            except OSError:
-                pass
-        return count
-
     def check_reuse(self) -> None:
         """Retire unless the next run would find this supervisor as the first one did."""
         clean = not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
-        clean = clean and (self.procs < 0 or bool(self.cgroup_flag())) and self.snapshot() == self.untouched
+        clean = clean and (self.procs < 0 or bool(self.cgroup_flag())) and pristine.snapshot() == self.untouched
         if clean and self.runs % FD_CHECK_EVERY == 0:
-            clean = self.count_fds() == self.own_fds
+            clean = pristine.count_fds() == self.own_fds
         if not clean:
             self.say(wire.RETIRED)
             os._exit(0)
