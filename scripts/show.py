@@ -35,11 +35,11 @@ def call(base: str, path: str, method: str = "GET") -> Any:
         return json.load(reply)
 
 
-def wait_for_daemon(base: str, daemon: subprocess.Popen[bytes]) -> None:
+def wait_for_daemon(base: str, daemon: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < end:
         if daemon.poll() is not None:
-            raise SystemExit(f"the daemon ended with status {daemon.returncode}; its log is above")
+            raise SystemExit(f"{log.read_text()}the daemon ended with status {daemon.returncode}; its log is above")
         try:
             urllib.request.urlopen(base + "/version", timeout=2).close()
             return
@@ -113,7 +113,7 @@ def main() -> int:
         daemon = subprocess.Popen([SEXTON, "-c", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        wait_for_daemon(base, daemon)
+        wait_for_daemon(base, daemon, folder / "daemon.log")
         show(base)
         what_next(base, config)
         if os.environ.get("SEXTON_DEMO_ONCE") == "1":
@@ -126,7 +126,7 @@ def main() -> int:
         if daemon.poll() is None:
             daemon.terminate()
             daemon.wait(60)
-        print("The daemon has ended.")
+        print(f"The daemon has ended; {folder} is kept for you to look at.")
 
 
 if __name__ == "__main__":
