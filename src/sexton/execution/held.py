@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 
@@ -15,6 +16,11 @@ from sexton.execution.zygote import Born
 from sexton.model.run import Survivor
 
 logger = logging.getLogger("sexton.containment")
+
+ROUSE_SECONDS = 4.0
+"""A supervisor that has not told of a start for so long may have been stopped by a job: it is set going."""
+GIVE_UP_SECONDS = 30.0
+"""After so long it is ended (its cgroup may be frozen): its run is lost then, but the job and its schedule go on."""
 
 
 class Keeper(Protocol):
@@ -89,9 +95,19 @@ class Held:
                     found.append(survivor)
         return tuple(found)
 
+    def rouse(self) -> None:
+        if self.supervisor is not None and self.state is not HeldState.OVER:
+            self.supervisor.rouse()
+
+    def end_supervisor(self) -> None:
+        """When it does not do as it is told: the zygote ends what it held, and reports it dead when nothing is left."""
+        if self.supervisor is not None and self.state is not HeldState.OVER:
+            self.supervisor.end()
+
     def _order(self, order: bytes) -> None:
         if self.supervisor is not None and self.state is not HeldState.OVER:
             self.supervisor.send(order)
+            self.supervisor.rouse()
 
 
 def _describe(pid: int) -> Survivor | None:
@@ -123,6 +139,25 @@ class WarmSupervisor:
         except OSError as failure:
             logger.debug("supervisor %d does not take orders: %s", self.number, failure)
 
+    def rouse(self) -> None:
+        """Its own run may have stopped it (SIGSTOP); to a supervisor that runs this is nothing."""
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Only where that makes it easier to end what it holds: a frozen cgroup is killed whole, a stopped supervisor
+        does nothing. One that is busy with more processes than it can end is left to it."""
+        if self.in_cgroup or _is_stopped(self.pid):
+            logger.error("supervisor %d (pid %d) does not answer: it is ended, and all it holds", self.number, self.pid)
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.private.fileno() < 0:
+            return  # it is dead, or about to end: the pid may be a stranger's
+        try:
+            os.kill(self.pid, number)
+        except OSError as failure:
+            logger.debug("supervisor %d cannot be signalled: %s", self.number, failure)
+
     def give(self, held: Held) -> None:
         """Hand over a request. Raises OSError; then the run has not been started."""
         if len(held.request) <= wire.INLINE_REQUEST:
@@ -139,3 +174,23 @@ class WarmSupervisor:
             socket.send_fds(self.private, [b"M"], [*held.fds, memfd])
         finally:
             os.close(memfd)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
+def see_to_silent(supervisors: Iterable[WarmSupervisor], now: float) -> None:
+    """Bounded time for those that were given a run and have not said that it has started."""
+    for supervisor in supervisors:
+        held = supervisor.held
+        if held is None or held.state is not HeldState.SENT:
+            continue
+        if now - held.taken_at > GIVE_UP_SECONDS:
+            supervisor.end()
+        elif now - held.taken_at > ROUSE_SECONDS:
+            supervisor.rouse()

@@ -22,6 +22,8 @@ logger = logging.getLogger("sexton.run")
 CONFIRM_SECONDS = 10.0
 """How long the proof is waited for before the run counts as ended with survivors (the page's rule)."""
 SIGNAL_ANSWER_SECONDS = 5.0
+KILL_ANSWER_SECONDS = 5.0
+"""A supervisor says soon whom it cannot end; one that is silent for so long cannot act."""
 
 
 class Subject(Protocol):
@@ -47,6 +49,7 @@ class Subject(Protocol):
     def enter(self, phase: Phase) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
+    def end_supervisor(self) -> None: ...
     def now(self) -> Monotonic: ...
     def until(self, condition: Callable[[], bool], limit: Monotonic | None) -> Awaitable[bool]: ...
 
@@ -97,6 +100,11 @@ async def _forced_step(run: Subject) -> None:
         run.kill()
     run.enter(Phase.CONFIRMING)
     limit = Monotonic(run.now() + CONFIRM_SECONDS)
+    def settled_or_slow() -> bool:
+        return run.tree_gone or run.refused is not None
+
+    if not await run.until(settled_or_slow, Monotonic(run.now() + KILL_ANSWER_SECONDS)):
+        run.end_supervisor()  # it neither did it nor said why: stopped, or frozen, by its own run
     settled = await run.until(lambda: run.tree_gone or _will_not_die(run.refused), limit)
     if run.tree_gone:
         return

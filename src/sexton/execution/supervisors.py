@@ -17,7 +17,7 @@ from typing import Any
 
 from sexton.execution import orphans, sizing
 from sexton.execution.birth import wire
-from sexton.execution.held import Held, HeldState, WarmSupervisor
+from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
 from sexton.execution.messages import (
     Emptied,
     ExecutionMessage,
@@ -183,6 +183,9 @@ class Supervisors:
         self._trim = None
         if self._closing:
             return
+        see_to_silent(list(self._all.values()), self._loop.time())
+        if self._zygote is not None:
+            self._zygote.rouse()
         if self._loop.time() - self._last_busy > QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
             self._drop(self._idle.pop(0))
         while len(self._idle) > sizing.IDLE_CEILING and self._loop.time() - self._last_busy > TRIM_EVERY:

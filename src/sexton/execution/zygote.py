@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -71,6 +72,10 @@ class Zygote:
 
     def fork(self, count: int) -> None:
         self._command(b"F", count)
+
+    def rouse(self) -> None:
+        """A job may have stopped it (SIGSTOP); to one that runs this is nothing."""
+        self._process.send_signal(signal.SIGCONT)
 
     def released(self, number: int) -> None:
         """The supervisor stays for what its ended run left behind; the zygote need not wait for it at the end."""

@@ -23,7 +23,7 @@ from sexton.execution.messages import StartFailed, Stream
 from sexton.execution.mirror import Mirror
 from sexton.execution.plan import plan
 from sexton.execution.runlog import OutputFiles
-from sexton.execution.stop import bring_down
+from sexton.execution.stop import SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
@@ -123,7 +123,7 @@ async def _start(run: Run, daemon: Facilities) -> None:
     assert held is not None
     await _until(run, lambda: run.start_known or run.stop is not None)
     if not run.start_known and not held.withdraw():
-        await _until(run, lambda: run.start_known)
+        await _stop_a_silent_start(run)
     if run.start_failed is not None:
         failure_text = os.strerror(run.start_failed.errno)
         run.fail_reason = f"could not be started: {run.start_failed.what}: {failure_text}"
@@ -133,6 +133,19 @@ async def _start(run: Run, daemon: Facilities) -> None:
         run.advance(Phase.RUNNING)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
             daemon.ledger.note(run.record())  # of a run that is over already the record says it all
+
+
+async def _stop_a_silent_start(run: Run) -> None:
+    """The run is to stop, and its supervisor has not said yet whether it has started. That takes no time, unless the
+    supervisor was stopped or frozen, by a job that meant to: then it is ended, and with it whatever it has started."""
+    held = run.held
+    assert held is not None
+    held.rouse()
+    limit = Monotonic(run.clock.monotonic() + SIGNAL_ANSWER_SECONDS)
+    if not await _until(run, lambda: run.start_known, limit):
+        run.mark_forced()
+        held.end_supervisor()
+        await _until(run, lambda: run.start_known)
 
 
 async def _intend(run: Run, daemon: Facilities) -> bool:

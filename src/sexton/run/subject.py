@@ -62,6 +62,10 @@ class Subject:
         if self._run.held is not None:
             self._run.held.kill()
 
+    def end_supervisor(self) -> None:
+        if self._run.held is not None:
+            self._run.held.end_supervisor()
+
     def now(self) -> Monotonic:
         return self._run.clock.monotonic()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sexton.execution.messages import KillRefused, Signalled
-from sexton.execution.stop import CONFIRM_SECONDS, SIGNAL_ANSWER_SECONDS, bring_down
+from sexton.execution.stop import CONFIRM_SECONDS, KILL_ANSWER_SECONDS, SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.model.clock import Monotonic
 from sexton.model.run import Phase
 
@@ -27,7 +27,7 @@ class Scripted:
 
     def __init__(self, kill_timeout: float = 30.0, *, exits_after_term: float | None = None,
                  empties_after_kill: float | None = 0.0, gone: bool = False, force_at: float | None = None,
-                 refuses: int = 0, answers: bool = True) -> None:
+                 refuses: int = 0, answers: bool = True, sweeps: float | None = None) -> None:
         self.kill_timeout = kill_timeout
         self.force = force_at == 0.0
         self.signalled: Signalled | None = None
@@ -37,7 +37,7 @@ class Scripted:
         self.clock = 0.0
         self.log: list[tuple[float, str]] = []
         self._exits, self._empties = exits_after_term, empties_after_kill
-        self._refuses, self._answers = refuses, answers
+        self._refuses, self._answers, self._sweeps = refuses, answers, sweeps
         self._coming: list[tuple[float, Callable[[], None]]] = []
         if force_at:
             self._coming.append((force_at, self._forced))
@@ -73,6 +73,11 @@ class Scripted:
             self._coming.append((self.clock + 0.001, self._refuse))
         elif self._empties is not None:
             self._coming.append((self.clock + self._empties, self._empty))
+
+    def end_supervisor(self) -> None:
+        self.log.append((self.clock, "END"))
+        if self._sweeps is not None:
+            self._coming.append((self.clock + self._sweeps, self._empty))
 
     def now(self) -> Monotonic:
         return Monotonic(self.clock)
@@ -215,3 +220,22 @@ async def test_a_slow_death_is_no_refusal(said: Callable[[], list[str]]) -> None
     await bring_down(run)
     assert run.clock == pytest.approx(6.001) and run.tree_gone
     assert not any("could not signal" in line for line in said())
+
+
+async def test_a_supervisor_that_cannot_act_is_ended(said: Callable[[], list[str]]) -> None:
+    """Stopped or frozen by its own run it answers neither step: it is ended itself within the bound, and the sweep of
+    what it held is the proof."""
+    run = Scripted(0.0, answers=False, empties_after_kill=None, sweeps=0.1)
+    await bring_down(run)
+    ended = SIGNAL_ANSWER_SECONDS + KILL_ANSWER_SECONDS
+    assert [at for at, what in run.log if what == "END"] == [ended]
+    assert run.tree_gone and run.clock == pytest.approx(ended + 0.1)
+    assert not any("could not be ended" in line for line in said())
+
+
+async def test_a_supervisor_that_says_why_is_left_to_it() -> None:
+    """One that reports a process that does not die is at work, and is not ended."""
+    run = Scripted(0.0, empties_after_kill=9.0)
+    run._coming.append((2.0, lambda: setattr(run, "refused", KillRefused(run.now(), errno.ETIMEDOUT, 78))))
+    await bring_down(run)
+    assert run.tree_gone and not any(what == "END" for _, what in run.log)

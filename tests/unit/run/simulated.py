@@ -17,7 +17,17 @@ from typing import Any
 
 import pytest
 
-from sexton.execution.messages import Emptied, Exited, KillRefused, Signalled, Started, StartFailed, Stream
+from sexton.execution.messages import (
+    Emptied,
+    Exited,
+    KillRefused,
+    Signalled,
+    Started,
+    StartFailed,
+    Stream,
+    SupervisorLost,
+    Swept,
+)
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import ConcurrencyPolicy, JobSpec, Place
 from sexton.model.run import Containment, Launch, OutputFacts, RunRecord, StopCause, Trigger, Usage
@@ -96,6 +106,14 @@ class Process:
         elif self.dies_of_kill_after is not None:
             world.after(self.dies_of_kill_after, lambda: self.exit(signal.SIGKILL))
             world.after(self.dies_of_kill_after, lambda: Emptied(world.now, True))
+
+    def rouse(self) -> None:
+        """To a supervisor that runs this is nothing."""
+
+    def end_supervisor(self) -> None:
+        self.orders.append((self._world.time, "END"))
+        self._world.after(0.01, lambda: SupervisorLost(self._world.now))
+        self._world.after(0.02, lambda: Swept(self._world.now))
 
     def exit(self, status: int) -> Exited | None:
         """A wait status: a signal number, or an exit code times 256. The second end of a process is none."""

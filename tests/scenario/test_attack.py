@@ -1,0 +1,117 @@
+"""Jobs and clients that attack the daemon: what they can reach stays bounded, and what is recorded stays true."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from probes import children, named
+from rig import NEVER, Rig, living, new_tag, until
+
+ENDED_SECONDS = 20.0
+"""For a supervisor that does not answer: five seconds each for the two steps, and slack."""
+
+
+def job(command: str, name: str = "j", **more: Any) -> dict[str, Any]:
+    return {"name": name, "command": command, "schedule": NEVER, "captureStderr": False, **more}
+
+
+def cgroup_of(pid: int) -> Path | None:
+    """The directory of a process's own cgroup v2, where it can be frozen."""
+    groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    inside = next((line[3:] for line in groups if line.startswith("0::")), "")
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, right = line.split(" - ", 1)
+        if right.split()[0] == "cgroup2":
+            path = Path(left.split()[4]) / inside.lstrip("/")
+            return path if os.access(path / "cgroup.freeze", os.W_OK) and "sexton-" in inside else None
+    return None
+
+
+def send(port: int, data: bytes) -> bytes:
+    """The status line that a raw request is answered with."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(data)
+        return client.recv(4096).split(b"\r\n")[0]
+
+
+def test_a_run_that_stops_its_supervisor_is_ended_all_the_same(rig: Rig) -> None:
+    """SIGSTOP to the supervisor before it has told of the start: a cancel sets it going again, and is proven."""
+    tag = new_tag()
+    rig.start([job(f"kill -STOP $PPID; exec sleep {tag}", killTimeout=0.3)])
+    run = rig.fire()
+    until(lambda: living(tag), what="the command")
+    status, _ = rig.http("POST", f"/runs/{run}/cancel?wait={ENDED_SECONDS}")
+    record = rig.recorded(run)
+    assert status == 200 and record["outcome"] == "cancelled" and record["gone"]["state"] == "proven"
+    assert not living(tag)
+
+
+def test_a_stopped_supervisor_holds_up_no_deadline(rig: Rig) -> None:
+    """The start becomes known without anybody's help, and executionTimeout applies."""
+    tag = new_tag()
+    rig.start([job(f"kill -STOP $PPID; exec sleep {tag}", killTimeout=0.3, executionTimeout=0.5)])
+    record = rig.recorded(rig.fire(), 30.0)
+    assert record["exit_code"] == -100 and record["gone"]["state"] == "proven" and not living(tag)
+
+
+def test_a_run_that_freezes_its_cgroup_is_ended_before_its_successor_starts(rig: Rig) -> None:
+    """Nothing in a frozen cgroup acts, its supervisor neither: that is ended, the sweep is the witness, and only then
+    does the replacement start."""
+    tag = new_tag()
+    rig.start([job(f"exec sleep {tag}", concurrencyPolicy="Replace", killTimeout=0.2)])
+    victim = rig.fire()
+    where = cgroup_of(rig.running(victim))
+    if where is None:
+        pytest.skip("runs have no cgroup that can be frozen here")
+    (where / "cgroup.freeze").write_text("1")
+    frozen = living(tag)
+    successor = rig.fire()
+    rig.running(successor, ENDED_SECONDS)
+    assert not set(frozen) & set(living(tag)), "the victim lives beside its successor"
+    record = rig.recorded(victim)
+    assert record["outcome"] == "replaced"
+    assert record["gone"] == {"state": "proven", "witnesses": ["sweep"], "survivors": []}
+
+
+def test_a_stopped_zygote_goes_on(rig: Rig) -> None:
+    """SIGSTOP to the zygote delays what needs a new supervisor by seconds, and nothing for ever."""
+    tag = new_tag()
+    rig.start([job(f"exec sleep {tag}", concurrencyPolicy="Allow", killTimeout=0.2)])
+    rig.running(rig.fire())
+    (zygote,) = named(rig.pid, "sexton-zygote")
+    os.kill(zygote, signal.SIGSTOP)
+    warm = len(children(zygote))
+    runs = [rig.fire() for _ in range(warm + 2)]
+    for run in runs:
+        rig.running(run, 20.0)
+
+
+def test_broken_requests_are_refused_quietly(rig: Rig) -> None:
+    """A Host that is none, or two of them: a refusal and no traceback, whoever knocks."""
+    rig.start([job("true")])
+    for host in (b"[", b"[::1", b"[x]", b"a]b"):
+        line = send(rig.port, b"GET /version HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        assert b" 403 " in line or b" 400 " in line, (host, line)
+    assert b" 400 " in send(rig.port, b"GET /version HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n")
+    assert b" 400 " in send(rig.port, b"\x16\x03\x01\x00\x00\r\n\r\n")
+    rig.http("POST", "/reload")
+    rig.logged("configuration taken up")
+    assert "Traceback" not in rig.log()
+
+
+def test_a_reason_forges_no_log_line(rig: Rig) -> None:
+    """Line ends and terminal codes in what a client says are written out: one event is one line."""
+    rig.start([job("exec sleep 60", killTimeout=0.2)])
+    run = rig.fire()
+    rig.running(run)
+    reason = "x\n2026-01-01 00:00:00,000 INFO sexton.daemon: forged\x1b[31m\u2028"
+    assert rig.http("POST", f"/runs/{run}/cancel?wait=5", {"reason": reason, "requested_by": "a\rb"})[0] == 200
+    assert rig.recorded(run)["stop"]["reason"] == reason
+    line = rig.logged("requested by", "forged", "\\n2026", "\\x1b", "a\\rb", "\\u2028")
+    assert "Job j: cancel of run" in line
+    assert not any(line.startswith("2026-01-01 00:00:00,000") for line in rig.log().splitlines())
