@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sexton.api import jobs, runs, system
 from sexton.api.openapi import document
@@ -96,7 +97,10 @@ def _refuse_foreign(request: web.Request) -> None:
     that was
     rebound to loopback stands in Host. Tools send no Origin and name us as they reached us."""
     over_unix = request.transport is not None and isinstance(request.transport.get_extra_info("sockname"), str | bytes)
-    host = urlsplit(f"//{request.host}").hostname or ""
+    try:
+        host = urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:
+        raise Refused(400, "Host is not an address") from None
     known_host = over_unix or _is_loopback_name(host) or host in request.app[ALLOWED_HOSTS]
     if not known_host:
         raise Refused(403, f"Host {host!r} is not an address of this daemon")
@@ -105,6 +109,12 @@ def _refuse_foreign(request: web.Request) -> None:
         return
     if origin != f"http://{request.host}":
         raise Refused(403, f"requests from the origin {origin!r} are refused (web.allowedOrigins)")
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """What is no HTTP is answered with 400 by aiohttp, which would also write a traceback for it: whoever can connect
+    could fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _is_loopback_name(host: str) -> bool:
@@ -122,6 +132,7 @@ async def serve(control: Control, configuration: Configuration) -> Callable[[], 
     if settings is None:
         logger.info("no API: without a `web` section, `sexton jobs` and the like cannot reach this daemon")
         return _nothing
+    logging.getLogger("aiohttp.server").addFilter(_worth_a_line)
     runner = web.AppRunner(make_app(control, settings), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:

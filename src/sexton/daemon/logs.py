@@ -18,6 +18,14 @@ BATCH = 1000
 CLOSE_SECONDS = 2.0
 
 
+def _one_line(message: str) -> str:
+    """What people hand us (a reason, a name) may hold line ends and terminal codes: it must not look like lines of
+    ours."""
+    if message.isprintable():
+        return message
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
 class _Dropping(logging.handlers.QueueHandler):
     """Counts what does not fit instead of waiting for a reader that may never come."""
 
@@ -28,7 +36,7 @@ class _Dropping(logging.handlers.QueueHandler):
         self.dropped = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        record.message = record.getMessage()
+        record.message = _one_line(record.getMessage())
         record.msg, record.args = record.message, None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
