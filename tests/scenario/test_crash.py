@@ -111,6 +111,18 @@ def test_killed_at_many_moments(rig: Rig, tmp_path: Path) -> None:
     assert rig.http("GET", "/health")[1]["running"] == 0
 
 
+def test_a_start_that_was_answered_is_not_lost(rig: Rig, tmp_path: Path) -> None:
+    """SIGKILL on the heels of the answer, several times: the restart knows every run that was promised."""
+    rig.write([{"name": "j", "schedule": NEVER, "command": "true"}], state={"path": str(tmp_path / "state")})
+    runs: list[str] = []
+    for _ in range(5):
+        rig.start()
+        runs.append(rig.fire())
+        rig.kill9()
+    rig.start()
+    once_each(rig, "j", runs)
+
+
 def test_a_replacement_that_waited_is_not_started_by_the_restart(rig: Rig, tmp_path: Path) -> None:
     """The daemon dies while a Replace waits for its victim: both end, nothing starts by itself afterwards."""
     tag = new_tag()

@@ -75,10 +75,13 @@ async def job_runs(request: web.Request) -> web.Response:
 async def start(request: web.Request) -> web.Response:
     body = await read_body(request, StartBody)
     name = request.match_info["name"]
-    result = control_of(request).start(name, requested_by=body.requested_by or "api")
+    control = control_of(request)
+    result = control.start(name, requested_by=body.requested_by or "api")
     if isinstance(result, Refuse):
         raise Refused(503 if result.refusal is Refusal.SHUTTING_DOWN else 409, result.message)
-    return answer(Started(started=name, run=result.id, waits_for=sorted(result.waits_for)))
+    waits_for = sorted(result.waits_for)
+    await control.known(result)
+    return answer(Started(started=name, run=result.id, waits_for=waits_for))
 
 
 async def cancel(request: web.Request) -> web.Response:

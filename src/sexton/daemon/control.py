@@ -204,6 +204,12 @@ class Control:
             entry.skip(self.clock.now(), answer.message, None)
         return answer
 
+    async def known(self, run: Run) -> None:
+        """Until a crash could not lose the run any more, within the bound that a start waits for the ledger. Of a run
+        that waits for its victims the ledger hears later."""
+        if not run.waits_for:
+            await run.intended.wait()
+
     def cancel_job(self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False) -> list[Run]:
         """Ask every instance that has not ended to stop; returns them. Raises Unknown, NotRunning."""
         self.job(name)

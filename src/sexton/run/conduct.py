@@ -111,7 +111,9 @@ async def _start(run: Run, daemon: Facilities) -> None:
     """Intent first, then the process: no process runs that the ledger does not know of."""
     logger.info("Starting job %s (run %s)", run.job.name, run.id)
     run.advance(Phase.STARTING)
-    if not await _intend(run, daemon):
+    may_start = await _intend(run, daemon)
+    run.intended.set()
+    if not may_start:
         return
     try:
         _submit(run, daemon)
@@ -293,6 +295,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
     finally:
         run.phase = Phase.RECORDED
         daemon.registry.remove(run)
+        run.intended.set()
         run.recorded.set()
         daemon.on_recorded(run, record or run.record())
 

@@ -82,6 +82,8 @@ class Run:
         self.left: tuple[Survivor, ...] = ()
         self.outcome: Outcome | None = None
         self.fail_reason: str | None = None
+        self.intended = asyncio.Event()
+        """The ledger has the intent, or is not waited for any longer."""
         self.ended = asyncio.Event()
         self.recorded = asyncio.Event()
 
