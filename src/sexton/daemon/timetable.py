@@ -72,9 +72,9 @@ def check_schedule(job: JobSpec) -> Sequence[tuple[Severity, str, str | None]]:
         other = "and" if job.day_rule.value == "or" else "or"
         said.append((
             Severity.WARNING,
-            f"both day fields are restricted: with dayRule {job.day_rule.value} the job runs when "
+            f"both day fields are restricted: by `dayRule: {job.day_rule.value}` the job runs when "
             f"{'either matches' if job.day_rule.value == 'or' else 'both match'}",
-            f"`dayRule: {other}` gives the other meaning (cronstable and yacron: and; cron: or)",
+            f"{'cronstable and yacron mean' if other == 'and' else 'cron means'} `dayRule: {other}`",
         ))
     if _never_fires(expression, job):
         said.append((Severity.WARNING, "this schedule never fires: no date matches it", None))
