@@ -130,7 +130,6 @@ class Supervisors:
                 supervisor.private.close()
                 self._fail(held, failure.errno or errno.EIO, "cannot hand the run to a supervisor")
 
-
     def _fail(self, held: Held, number: int, what: str) -> None:
         held.close_fds()
         held.state = HeldState.OVER
