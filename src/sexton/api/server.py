@@ -94,8 +94,7 @@ async def _guard(
 
 def _refuse_foreign(request: web.Request) -> None:
     """A page in an operator's browser may send simple requests to loopback: its Origin gives it away, and a name
-    that was
-    rebound to loopback stands in Host. Tools send no Origin and name us as they reached us."""
+    that was rebound to loopback stands in Host. Tools send no Origin and name us as they reached us."""
     over_unix = request.transport is not None and isinstance(request.transport.get_extra_info("sockname"), str | bytes)
     try:
         host = urlsplit(f"//{request.host}").hostname or ""

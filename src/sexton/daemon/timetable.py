@@ -12,7 +12,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from sexton.model.errors import ScheduleError
-from sexton.model.job import JobSpec
+from sexton.model.job import DayRule, JobSpec
 from sexton.model.settings import Severity
 from sexton.schedule.expression import CronExpression, Reboot, day_rules_differ, parse
 from sexton.schedule.occurrences import Occurrences, occurrences_of
@@ -68,13 +68,11 @@ def check_schedule(job: JobSpec) -> Sequence[tuple[Severity, str, str | None]]:
     if isinstance(expression, Reboot):
         return ()
     said: list[tuple[Severity, str, str | None]] = []
-    if day_rules_differ(expression):
-        other = "and" if job.day_rule.value == "or" else "or"
+    if job.day_rule is DayRule.OR and day_rules_differ(expression):
         said.append((
             Severity.WARNING,
-            f"both day fields are restricted: by `dayRule: {job.day_rule.value}` the job runs when "
-            f"{'either matches' if job.day_rule.value == 'or' else 'both match'}",
-            f"{'cronstable and yacron mean' if other == 'and' else 'cron means'} `dayRule: {other}`",
+            "both day fields are restricted: the job runs when either matches, as with cron",
+            "`dayRule: and`, for this job or in defaults, is what cronstable and yacron mean",
         ))
     if _never_fires(expression, job):
         said.append((Severity.WARNING, "this schedule never fires: no date matches it", None))

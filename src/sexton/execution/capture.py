@@ -26,8 +26,7 @@ reading."""
 FLOOD_BYTES = 32 * 1024
 FLOOD_PAUSE = 0.001
 """Seconds. A run that writes fast is read on a timer, so that the pipe fills up in between: few large reads cost a
-third of
-many small ones."""
+third of many small ones."""
 HELD_UP_PAUSE = 0.002
 HOLD_LIMIT = 1024 * 1024
 """Bytes of an unfinished line that are held back; a longer line is passed on in pieces and cut where lines are

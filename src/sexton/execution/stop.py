@@ -1,8 +1,7 @@
 """How a run is brought down: graceful step, bounded wait for its own process, forced step always, proof.
 
 The order and the bounds are the binding page's ("Cancellation and killTimeout"); that the forced step reaches every
-process
-of the run, and that the end is proven, is ours.
+process of the run, and that the end is proven, is ours.
 """
 
 from __future__ import annotations

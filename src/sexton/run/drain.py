@@ -1,8 +1,8 @@
 """Output that somebody holds after the run has ended: how long it is waited for, and what each bound records.
 
 The bounds are the binding page's ("Cancellation and killTimeout"): 30 seconds, whatever killTimeout is. They apply
-only to
-runs that we stopped; a run that ends by itself has ended when its output closes, and has no bound but its deadline.
+only to runs that we stopped; a run that ends by itself has ended when its output closes, and has no bound but its
+deadline.
 """
 
 from __future__ import annotations

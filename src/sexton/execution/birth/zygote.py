@@ -1,9 +1,8 @@
 """The zygote: a small single-threaded process that forks supervisors and buries those that died.
 
 It is the second child subreaper: when a supervisor is killed (by its own job, say) everything it held becomes the
-zygote's
-child, is ended here, and only then is the supervisor reported dead. Every child of the zygote that is no supervisor
-belongs to a dead run, so nothing needs to be attributed.
+zygote's child, is ended here, and only then is the supervisor reported dead. Every child of the zygote that is no
+supervisor belongs to a dead run, so nothing needs to be attributed.
 """
 
 from __future__ import annotations
