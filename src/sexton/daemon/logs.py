@@ -23,7 +23,7 @@ def _one_line(message: str) -> str:
     ours."""
     if message.isprintable():
         return message
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)  # a codec would be a file to open
 
 
 class _Dropping(logging.handlers.QueueHandler):

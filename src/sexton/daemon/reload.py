@@ -60,11 +60,20 @@ class Reloader:
         self._ledger = ledger
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._coming: asyncio.Task[ReloadResult] | None = None
         self._seen: Signature = ()
 
     async def reload(self) -> ReloadResult:
-        """Load and, if there is no error in it, apply. One at a time; nobody but the caller waits."""
+        """Load and, if there is no error in it, apply. One at a time; nobody but the caller waits. Who asks while one
+        waits to begin gets the answer of that one: it will read the files as they are then, and a flood of requests
+        costs two loads."""
+        if self._coming is None:
+            self._coming = asyncio.get_running_loop().create_task(self._reload())
+        return await asyncio.shield(self._coming)
+
+    async def _reload(self) -> ReloadResult:
         async with self._lock:
+            self._coming = None  # begun: who asks from here on may have changed what this one has read
             systemd.reloading()
             try:
                 self.last = await self._take_up(await self._load())
