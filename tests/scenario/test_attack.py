@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,73 @@ def test_a_reason_forges_no_log_line(rig: Rig) -> None:
     line = rig.logged("requested by", "forged", "\\n2026", "\\x1b", "a\\rb", "\\u2028")
     assert "Job j: cancel of run" in line
     assert not any(line.startswith("2026-01-01 00:00:00,000") for line in rig.log().splitlines())
+
+
+def test_a_full_disk_loses_no_record(rig: Rig) -> None:
+    """The state is full while runs end: they are shown as they ended, and written when there is room again."""
+    state = rig.folder / "state"
+    state.mkdir()
+    mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && exec "$@"', str(state))
+    if subprocess.run([*mount, "true"], capture_output=True).returncode:
+        pytest.skip("needs a mount namespace of its own")
+    rig.prefix = mount
+    jobs = [job("exit 3"), job(f"cat /dev/zero >{state}/fill", "fill"), job(f"rm {state}/fill", "free")]
+    rig.start(jobs, state={"path": str(state)})
+    rig.recorded(rig.fire("fill"))
+    run = rig.fire()
+    record = rig.recorded(run)
+    assert record["exit_code"] == 3 and rig.http("GET", "/health")[1]["store_failures"] > 0
+    rig.logged("the record of run", run, "tried again")
+    assert [shown["id"] for shown in rig.runs()] == [run]
+    assert run in [shown["id"] for shown in rig.http("GET", "/runs?job=j&outcome=failure")[1]["runs"]]
+    rig.recorded(rig.fire("free"))
+    rig.logged("waited for the store are written; 0 still wait", seconds=15.0)
+    assert [(shown["id"], shown["exit_code"]) for shown in rig.runs()] == [(run, 3)]
+
+
+def test_a_flood_of_reload_requests_costs_few_loads(rig: Rig) -> None:
+    """Requests that come while one waits to begin are answered by that one, which reads the files as they are then."""
+    rig.start([job("true")])
+    for number in range(100):
+        rig.signal(signal.SIGHUP)
+        if number == 98:
+            rig.write([job("true"), job("true", "late")])
+    until(lambda: rig.http("GET", "/jobs/late")[0] == 200, 10.0, "the last change")
+    assert rig.http("POST", "/reload")[0] == 200
+    assert rig.log().count("configuration taken up") < 15
+
+
+def test_more_runs_than_the_soft_limit_of_descriptors(rig: Rig) -> None:
+    """Each run takes descriptors of the daemon, which takes what it may have; jobs keep the limit that there was."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1024:
+        pytest.skip("the hard limit of descriptors is low here")
+    rig.popen["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    tag = new_tag()
+    rig.start([job(f"exec sleep {tag}", captureStdout=True, captureStderr=True, killTimeout=1),
+               job("exit $(ulimit -Sn)", "limit")])
+    for _ in range(60):
+        rig.fire()
+    until(lambda: len(living(tag)) == 60, 20.0, "60 runs at a time")
+    assert rig.recorded(rig.fire("limit"))["exit_code"] == 64
+    rig.http("POST", "/jobs/j/cancel")
+
+
+def test_a_killed_zygote_leaves_no_cgroups(rig: Rig) -> None:
+    """Directories that it would have removed are removed by the daemon, beside those of runs that live on."""
+    tag = new_tag()
+    rig.start([job(f"exec sleep {tag}", killTimeout=1, concurrencyPolicy="Allow")])
+    runs = [rig.fire() for _ in range(12)]
+    where = cgroup_of(rig.running(runs[0]))
+    if where is None:
+        pytest.skip("runs have no cgroup here")
+    for run in runs:
+        rig.running(run)
+    (zygote,) = named(rig.pid, "sexton-zygote")
+    before = {path.name for path in where.parent.glob("s*")}
+    os.kill(zygote, signal.SIGKILL)
+    for run in runs[1:]:
+        assert rig.http("POST", f"/runs/{run}/cancel?wait=10")[0] == 200
+    rig.running(rig.fire())
+    until(lambda: before & {path.name for path in where.parent.glob("s*")} == {where.name}, 15.0, "one of the old left")
+    assert where.exists() and living(tag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,10 +27,11 @@ from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
 from sexton.run.registry import Registry
+from sexton.run.unwritten import Unwritten
 from sexton.schedule.agenda import Due
 from sexton.schedule.explain import Explanation, explain
 from sexton.schedule.expression import Reboot
-from sexton.store.port import JobHistory, Ledger
+from sexton.store.port import JobHistory, Ledger, ended_at
 
 logger = logging.getLogger("sexton.control")
 
@@ -90,6 +92,10 @@ class Control:
 
     # ---------------------------------------------------------------- asking
 
+    @property
+    def _unwritten(self) -> Unwritten:
+        return self.launcher.facilities.unwritten
+
     def health(self) -> Health:
         last = self.reloader.last
         mirror = self.launcher.facilities.mirror
@@ -126,14 +132,14 @@ class Control:
     async def history(self, name: str, limit: int) -> JobHistory:
         """Recorded runs, oldest first. Raises Unknown, StoreError."""
         self.job(name)
-        return await self.ledger.history(name, limit)
+        return _with(await self.ledger.history(name, limit), self._unwritten.of(name), limit)
 
     async def run(self, run_id: str) -> RunRecord:
         """A run, live or recorded. Raises Unknown, StoreError."""
         live = self.registry.get(run_id)
         if live is not None:
             return live.record()
-        record = await self.ledger.get(run_id)
+        record = self._unwritten.get(run_id) or await self.ledger.get(run_id)
         if record is None:
             raise Unknown(f"no run has the id {run_id!r}")
         return record
@@ -144,6 +150,10 @@ class Control:
         """Runs, newest first; those that live are shown as they are now. Raises StoreError."""
         stored = await self.ledger.runs(job=job, outcome=outcome, limit=limit, before=before)
         merged = {record.launch.id: record for record in stored}
+        for late in self._unwritten.of(job):
+            merged.pop(late.launch.id, None)
+            if outcome in (None, late.outcome) and (before is None or late.launch.id < before):
+                merged[late.launch.id] = late
         if outcome is None:
             for live in self.registry:
                 if (job is None or live.job.name == job) and (before is None or live.id < before):
@@ -250,3 +260,12 @@ class Control:
 
     async def reload(self) -> ReloadResult:
         return await self.reloader.reload()
+
+
+def _with(history: JobHistory, late: Sequence[RunRecord], limit: int) -> JobHistory:
+    """The history as it will be when the ledger has taken the records that wait for it."""
+    if not late:
+        return history
+    runs = sorted((*history.runs, *late), key=ended_at)[-limit:]
+    totals = Counter(history.totals) + Counter(record.outcome for record in late if record.outcome is not None)
+    return JobHistory(runs=tuple(runs), totals=totals)

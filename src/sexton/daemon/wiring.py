@@ -27,6 +27,7 @@ from sexton.execution.birth import kernel
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
+from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
@@ -93,7 +94,7 @@ class Daemon:
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
         await recover(store, self._clock.now())
         base = cgroup.claim()
-        supervisors = Supervisors(base)
+        supervisors = Supervisors(base, raise_descriptor_limit())
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
         mirror = Mirror()
         logger.info("sexton %s on %s: containment %s", __version__, socket.gethostname(), supervisors.containment.value)
@@ -150,6 +151,11 @@ class Daemon:
             launcher.shutting_down = True
             scheduler.stop()
             await drain(registry, reloader.settings.shutdown_timeout, self._at_once)
+            if len(facilities.unwritten):
+                await facilities.unwritten.offer(store)
+            if len(facilities.unwritten):
+                logger.error("%d record(s) could not be written and are lost with this process; the next start will "
+                             "call those runs interrupted", len(facilities.unwritten))
         finally:
             watching.cancel()
             watch.close()

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Container
 
 from sexton.execution.birth.wire import KEPT_ATTRIBUTE
 
@@ -116,6 +117,17 @@ def remove_tree(path: str) -> bool:
     except OSError:
         return not os.path.exists(path)
     return True
+
+
+def remove_numbered(base: str, below: int, living: Container[int]) -> None:
+    """Remove the directories of supervisors that a dead zygote had made, except those that live: nobody else will."""
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return
+    for name in names:
+        if name[1:].isdigit() and int(name[1:]) < below and int(name[1:]) not in living:
+            remove_tree(os.path.join(base, name))
 
 
 def populated(path: str) -> bool:

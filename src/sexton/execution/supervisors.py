@@ -11,11 +11,12 @@ import errno
 import logging
 import marshal
 import os
+import resource
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sexton.execution import orphans, sizing
+from sexton.execution import cgroup, orphans, sizing
 from sexton.execution.birth import wire
 from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
 from sexton.execution.messages import (
@@ -61,9 +62,12 @@ STAGES = {
 class Supervisors:
     """Starts runs in supervisors, as many at a time as there are runs; grows and trims the pool."""
 
-    def __init__(self, cgroup: str | None) -> None:
+    def __init__(self, cgroup_base: str | None, descriptors: int | None = None) -> None:
+        """`descriptors` is the soft limit that jobs start with; without it they get ours."""
         self._loop = asyncio.get_running_loop()
-        self._cgroup = cgroup
+        self._cgroup = cgroup_base
+        self._descriptors = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._first_of_zygote = 0
         self._zygote: Zygote | None = None
         self._all: dict[int, WarmSupervisor] = {}
         self._idle: list[WarmSupervisor] = []
@@ -153,7 +157,8 @@ class Supervisors:
             return
         if self._zygote is None:
             try:
-                self._zygote = Zygote(self._report_write, self._cgroup, self._next_number, self._heard)
+                self._zygote = Zygote(
+                    self._report_write, self._cgroup, self._next_number, self._descriptors, self._heard)
             except OSError as refused:
                 self._fork_failed(refused.errno or errno.EAGAIN)
                 return
@@ -185,6 +190,8 @@ class Supervisors:
         see_to_silent(list(self._all.values()), self._loop.time())
         if self._zygote is not None:
             self._zygote.rouse()
+        if self._cgroup is not None and self._first_of_zygote:
+            cgroup.remove_numbered(self._cgroup, self._first_of_zygote, self._all)
         if self._loop.time() - self._last_busy > QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
             self._drop(self._idle.pop(0))
         while len(self._idle) > sizing.IDLE_CEILING and self._loop.time() - self._last_busy > TRIM_EVERY:
@@ -258,6 +265,7 @@ class Supervisors:
         if self._zygote is not None:
             self._zygote.reap()
         self._zygote = None
+        self._first_of_zygote = self._next_number
         self._expected = 0
         for supervisor in list(self._all.values()):
             supervisor.orphan = supervisor.retired = True

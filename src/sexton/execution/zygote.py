@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +24,25 @@ BOOT = (
     "from sexton.execution.birth.zygote import main; main()"
 )
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process have as many descriptors as it may: each run takes up to three. Returns the limit that there
+    was: jobs get that, because some programs cannot do with a high one (select)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as refused:
+        logger.debug("the limit of descriptors stays at %d: %s", soft, refused)
+    return soft
+
+
+def _limit_descriptors(pid: int, soft: int) -> None:
+    try:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+    except (OSError, ValueError) as refused:
+        logger.warning("jobs start with the daemon's own limit of descriptors: %s", refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +65,10 @@ class Zygote:
     """One zygote process. `heard` gets every Born and Dead, and None once when the zygote itself is gone."""
 
     def __init__(
-        self, report_fd: int, cgroup: str | None, first: int, heard: Callable[[Born | Dead | None], None],
+        self, report_fd: int, cgroup: str | None, first: int, descriptors: int,
+        heard: Callable[[Born | Dead | None], None],
     ) -> None:
+        """`descriptors` is the soft limit for jobs: ours was raised."""
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -62,6 +84,7 @@ class Zygote:
             except OSError:
                 ours.close()
                 raise
+        _limit_descriptors(self._process.pid, descriptors)  # before the first command: all supervisors are born with it
         ours.setblocking(False)
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._hear)

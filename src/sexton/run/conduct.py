@@ -34,6 +34,7 @@ from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
 from sexton.run.registry import Registry
 from sexton.run.subject import Subject
+from sexton.run.unwritten import Unwritten
 from sexton.store.port import Ledger
 
 logger = logging.getLogger("sexton.run")
@@ -67,6 +68,7 @@ class Facilities:
     on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
     counters: Counters = field(default_factory=Counters)
+    unwritten: Unwritten = field(default_factory=Unwritten)
     intent_required: bool = False
     """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
 
@@ -279,7 +281,7 @@ async def _abort(run: Run, daemon: Facilities) -> None:
 
 
 async def _record(run: Run, daemon: Facilities) -> None:
-    """Verdict and record. The run leaves the registry only when the ledger has it."""
+    """Verdict and record. The run leaves the registry when the ledger has it, or cannot take it now."""
     record: RunRecord | None = None
     try:
         _decide(run)
@@ -289,7 +291,10 @@ async def _record(run: Run, daemon: Facilities) -> None:
         await daemon.ledger.record(record)
     except StoreError as failure:
         daemon.counters.store_failures += 1
-        logger.error("Job %s: the record of run %s could not be written: %s", run.job.name, run.id, failure)
+        if record is not None:
+            daemon.unwritten.add(record, daemon.ledger)
+        logger.error("Job %s: the record of run %s could not be written (%s); it is tried again until it can be",
+                     run.job.name, run.id, failure)
     except Exception:
         logger.exception("Job %s: internal error while recording run %s", run.job.name, run.id)
     finally:
