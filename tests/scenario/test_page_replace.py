@@ -62,6 +62,7 @@ def test_an_unwilling_victim_is_killed_after_kill_timeout(rig: Rig, marks: Marks
         job("other", "true"),
     ])
     old = rig.fire()
+    rig.running(old)
     marks.wait("start")
     asked = time.monotonic()
     new, _ = start(rig)
