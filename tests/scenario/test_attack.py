@@ -61,6 +61,13 @@ def test_a_stopped_supervisor_holds_up_no_deadline(rig: Rig) -> None:
     assert record["exit_code"] == -100 and record["gone"]["state"] == "proven" and not living(tag)
 
 
+def test_a_supervisor_that_is_stopped_later_tells_of_the_end_within_seconds(rig: Rig) -> None:
+    """No deadline and nobody who cancels: the end of the run becomes known all the same, with its exit code."""
+    rig.start([job("sleep 0.2; kill -STOP $PPID; exit 3", concurrencyPolicy="Forbid")])
+    record = rig.recorded(rig.fire(), 20.0)
+    assert record["exit_code"] == 3 and record["gone"]["state"] == "proven"
+
+
 def test_a_run_that_freezes_its_cgroup_is_ended_before_its_successor_starts(rig: Rig) -> None:
     """Nothing in a frozen cgroup acts, its supervisor neither: that is ended, the sweep is the witness, and only then
     does the replacement start."""

@@ -185,12 +185,13 @@ def _is_stopped(pid: int) -> bool:
 
 
 def see_to_silent(supervisors: Iterable[WarmSupervisor], now: float) -> None:
-    """Bounded time for those that were given a run and have not said that it has started."""
+    """Bounded time for those that were given a run and have not said that it has started; and whoever was stopped
+    later is set going, or the end of its run would never be told."""
     for supervisor in supervisors:
         held = supervisor.held
-        if held is None or held.state is not HeldState.SENT:
+        if held is None or now - held.taken_at < ROUSE_SECONDS:
             continue
-        if now - held.taken_at > GIVE_UP_SECONDS:
+        if held.state is HeldState.SENT and now - held.taken_at > GIVE_UP_SECONDS:
             supervisor.end()
-        elif now - held.taken_at > ROUSE_SECONDS:
+        else:
             supervisor.rouse()
