@@ -46,7 +46,7 @@ NEWS_DELAY = 0.2
 book-keeping, and the last start of a burst is what people wait for."""
 NEWS_AT_ONCE = 24
 BUSY_PATIENCE_MS = 20
-"""While runs wait for supervisors, the start of one is reported so much later, or with its end: less to take in."""
+"""While many runs wait for supervisors, the start of one is reported so much later, or with its end: less to take in."""
 ORPHAN_ROUND = 0.01
 """Seconds between two rounds of ending what a supervisor without a zygote has left."""
 READ_SIZE = wire.REPORT.size * 1638
@@ -106,7 +106,7 @@ class Supervisors:
         user = None if who is None else (who.uid, who.gid, list(who.groups))
         message: Any = (
             self._next_run, list(plan.argv), plan.environment, plan.directory, user, plan.nice,
-            [target for _, target in fds], 0 if self._idle else BUSY_PATIENCE_MS,
+            [target for _, target in fds], BUSY_PATIENCE_MS if len(self._queue) > sizing.MINIMUM else 0,
         )
         request = marshal.dumps(message)
         held = Held(self, self._next_run, request, [fd for fd, _ in fds], post)

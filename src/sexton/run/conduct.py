@@ -320,7 +320,9 @@ def _decide(run: Run) -> None:
     run.outcome, run.fail_reason = verdict.outcome, verdict.fail_reason
     if verdict.outcome is Outcome.REPLACED:
         logger.info("Job %s was replaced by a newer instance (run %s)", run.job.name, run.id)
-    logger.info(
+    bad = verdict.outcome in (Outcome.FAILURE, Outcome.UNKNOWN)
+    logger.log(
+        logging.WARNING if bad else logging.INFO,
         "Job %s exit code %s; outcome: %s; fail_reason: %s (run %s)", run.job.name, run.exit_code,
         verdict.outcome.value, verdict.fail_reason, run.id,
     )
