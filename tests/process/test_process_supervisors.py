@@ -25,9 +25,10 @@ from sexton.execution.messages import (
     SupervisorLost,
     Swept,
 )
-from sexton.execution.plan import Identity, Plan
+from sexton.execution.plan import Identity, Plan, identity_of
 from sexton.execution.sizing import MINIMUM as POOL_MINIMUM
 from sexton.execution.supervisors import Supervisors
+from sexton.model.errors import SpawnError
 
 ESCAPES = {
     "plain": "time.sleep(60)",
@@ -204,6 +205,14 @@ async def test_a_job_has_three_descriptors_and_default_signals(pool: Supervisors
     text = await output_of(pool, plan(sys.executable, "-S", "-c", script))
     # Python itself ignores SIGPIPE and SIGXFSZ (0x1001000); the fourth descriptor is that of the listing.
     assert text.decode() == "[0, 1, 2] 4 True 0x1001000 0 b''\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_user_without_an_entry_needs_a_group() -> None:
+    """A bare number brings no group of its own, and must not keep root's."""
+    with pytest.raises(SpawnError, match="which group"):
+        identity_of(54321, None)
+    assert identity_of(54321, 54321) == Identity(54321, 54321, (54321,))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

@@ -70,6 +70,8 @@ def identity_of(user: str | int | None, group: str | int | None) -> Identity | N
             gid = grp.getgrnam(group).gr_gid if isinstance(group, str) else group
         except KeyError:
             raise SpawnError(f"group {group!r} is not known on this machine") from None
+    if uid is not None and gid is None:
+        raise SpawnError(f"user {uid} has no entry on this machine: say which group, or it would keep the daemon's")
     if entry is not None and gid is not None:
         groups = tuple(os.getgrouplist(entry.pw_name, gid))
     else:

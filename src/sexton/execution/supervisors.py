@@ -46,7 +46,7 @@ NEWS_DELAY = 0.2
 book-keeping, and the last start of a burst is what people wait for."""
 NEWS_AT_ONCE = 24
 BUSY_PATIENCE_MS = 20
-"""While many runs wait for supervisors, the start of one is reported so much later, or with its end: less to take in."""
+"""While many wait for supervisors, the start of a run is reported so much later, or with its end: less to take in."""
 ORPHAN_ROUND = 0.01
 """Seconds between two rounds of ending what a supervisor without a zygote has left."""
 READ_SIZE = wire.REPORT.size * 1638
