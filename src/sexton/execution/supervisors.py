@@ -42,13 +42,11 @@ GROW_PATIENCE = 0.004
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
 NEWS_DELAY = 0.2
-"""Seconds that news of running runs may wait while others wait to be started: starting what is due goes before
-book-keeping, and the last start of a burst is what people wait for."""
+"""Seconds that news may wait while runs wait to be started: the last start of a burst is what people wait for."""
 NEWS_AT_ONCE = 24
 BUSY_PATIENCE_MS = 20
 """While many wait for supervisors, the start of a run is reported so much later, or with its end: less to take in."""
-ORPHAN_ROUND = 0.01
-"""Seconds between two rounds of ending what a supervisor without a zygote has left."""
+ORPHAN_ROUND = 0.01  # seconds between two rounds of ending what a supervisor without a zygote has left
 READ_SIZE = wire.REPORT.size * 1638
 
 STAGES = {
@@ -229,6 +227,7 @@ class Supervisors:
                 self._zygote_gone()
 
     def _buried(self, dead: Dead) -> None:
+        self._read_reports()  # its last words first: one that retired has taken no run with it
         supervisor = self._all.pop(dead.number, None)
         if supervisor is None:
             if dead.status < 0:
@@ -284,6 +283,7 @@ class Supervisors:
 
     def _private_readable(self, supervisor: WarmSupervisor) -> None:
         """Nothing is ever sent to us there: readable means that the supervisor is gone."""
+        self._read_reports()
         self._close_private(supervisor)
         if supervisor in self._idle:
             self._idle.remove(supervisor)
