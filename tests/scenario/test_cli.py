@@ -376,7 +376,8 @@ def test_reload_takes_up_or_refuses(place: Place) -> None:
     taken = place.run("reload")
     # The daemon watches the file, too, and may have been first.
     assert taken.status == 0
-    assert re.fullmatch(r"Taken up: [01] added, 0 changed, 0 removed, [78] unchanged\n", taken.out)
+    counts = "1 added, 0 changed, 0 removed, 7", "0 added, 0 changed, 0 removed, 8"
+    assert taken.out in [f"Taken up: {count} unchanged\n" for count in counts]
     place.configure({"name": "new", "comand": "date", "schedule": "@daily"})
     refused = place.run("reload")
     assert refused.status == 1

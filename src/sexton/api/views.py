@@ -1,4 +1,5 @@
-"""What the API shows: the same types are answers, OpenAPI schemas and what the command line reads.
+"""What the API shows: the same types are answers and OpenAPI schemas. The command line has its own
+(`cli/answers.py`), so that it can talk to a daemon of another version.
 
 Names that the reference daemon has are kept as they are there (snake_case with a few camelCase ones).
 """

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from sexton.config.diff import diff_jobs
-from sexton.config.watch import Signature, signature
+from sexton.config.watch import signature
 from sexton.daemon import loader, loading, systemd
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.scheduler import Scheduler
@@ -61,7 +61,6 @@ class Reloader:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._coming: asyncio.Task[ReloadResult] | None = None
-        self._seen: Signature = ()
 
     async def reload(self) -> ReloadResult:
         """Load and, if there is no error in it, apply. One at a time; nobody but the caller waits. Who asks while one
