@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -25,8 +24,7 @@ class Media(Enum):
     EVENTS = "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A query parameter; `schema` is JSON Schema."""
 
     name: str
@@ -34,8 +32,7 @@ class Parameter:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """With a type it is JSON; a media type beside it is another form of the same."""
 
     description: str
@@ -43,15 +40,14 @@ class Answer:
     media: Media = Media.JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     method: str
     path: str
     handler: Handler
     summary: str
     answers: dict[int, Answer]
     body: type[msgspec.Struct] | None = None
-    parameters: tuple[Parameter, ...] = field(default=())
+    parameters: tuple[Parameter, ...] = ()
 
 
 class Refused(Exception):

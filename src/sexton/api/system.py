@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
+import msgspec
 from aiohttp import web
 
 from sexton import __version__
@@ -76,8 +76,7 @@ async def preview(request: web.Request) -> web.Response:
     return answer(_preview(question, control_of(request).clock.now()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(msgspec.Struct, frozen=True):
     text: str
     zone_name: str
     zone: tzinfo

@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sexton.execution.birth import wire
 
@@ -45,16 +46,14 @@ def _limit_descriptors(pid: int, soft: int) -> None:
         logger.warning("jobs start with the daemon's own limit of descriptors: %s", refused)
 
 
-@dataclass(frozen=True, slots=True)
-class Born:
+class Born(msgspec.Struct, frozen=True):
     number: int
     pid: int
     in_cgroup: bool
     private: socket.socket
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(msgspec.Struct, frozen=True):
     """The supervisor has ended and nothing of what it held is left. A negative status is the errno of a failed fork."""
 
     number: int

@@ -14,8 +14,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
@@ -47,16 +47,14 @@ LEFTOVER_LOOK_SECONDS = 0.1
 behind."""
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """What went wrong without stopping anything; shown by the API."""
 
     store_failures: int = 0
     internal_errors: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Facilities:
+class Facilities(msgspec.Struct, frozen=True):
     """What a run needs from the rest of the daemon."""
 
     ledger: Ledger
@@ -67,8 +65,8 @@ class Facilities:
     output_files: OutputFiles | None
     on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
-    counters: Counters = field(default_factory=Counters)
-    unwritten: Unwritten = field(default_factory=Unwritten)
+    counters: Counters = msgspec.field(default_factory=Counters)
+    unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False
     """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
 
