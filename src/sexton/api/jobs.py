@@ -76,7 +76,7 @@ async def start(request: web.Request) -> web.Response:
     body = await read_body(request, StartBody)
     name = request.match_info["name"]
     control = control_of(request)
-    result = control.start(name, requested_by=body.requested_by or "api")
+    result = await control.start(name, requested_by=body.requested_by or "api")
     if isinstance(result, Refuse):
         raise Refused(503 if result.refusal is Refusal.SHUTTING_DOWN else 409, result.message)
     waits_for = sorted(result.waits_for)
@@ -88,7 +88,7 @@ async def cancel(request: web.Request) -> web.Response:
     """Answers when the cancel sequence of every instance has finished."""
     body = await read_body(request, StopBody)
     control, name = control_of(request), request.match_info["name"]
-    runs = control.cancel_job(name, reason=body.reason, requested_by=body.requested_by or "api", force=body.force)
+    runs = await control.cancel_job(name, reason=body.reason, requested_by=body.requested_by or "api", force=body.force)
     bound = max(run.job.kill_timeout for run in runs) + CANCEL_WAIT_SLACK
     await control.wait_ended(runs, bound)
     return answer(Cancelled(cancelled=name, instances=len(runs)))

@@ -206,9 +206,10 @@ class Control:
 
     # ---------------------------------------------------------------- commanding
 
-    def start(self, name: str, *, requested_by: str | None = None) -> Run | Refuse:
+    async def start(self, name: str, *, requested_by: str | None = None) -> Run | Refuse:
         """Launch now, through the same door as the schedule. Raises Unknown."""
         entry = self.job(name)
+        await self.supervisors.settle()
         answer = self.launcher.launch(entry.spec, Trigger.MANUAL, requested_by=requested_by)
         if isinstance(answer, Refuse):
             entry.skip(self.clock.now(), answer.message, None)
@@ -220,9 +221,12 @@ class Control:
         if not run.waits_for:
             await run.intended.wait()
 
-    def cancel_job(self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False) -> list[Run]:
+    async def cancel_job(
+        self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False,
+    ) -> list[Run]:
         """Ask every instance that has not ended to stop; returns them. Raises Unknown, NotRunning."""
         self.job(name)
+        await self.supervisors.settle()
         runs = self.registry.running(name)
         if not runs:
             raise NotRunning(f"job {name!r} is not running")
@@ -234,6 +238,7 @@ class Control:
         self, run_id: str, *, reason: str | None, requested_by: str | None, force: bool = False,
     ) -> Run:
         """Ask one run to stop. Raises Unknown, NotRunning (it has ended), StoreError."""
+        await self.supervisors.settle()
         run = self.registry.get(run_id)
         if run is None:
             await self.run(run_id)

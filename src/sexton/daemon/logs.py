@@ -11,9 +11,9 @@ from queue import SimpleQueue
 from typing import Any
 
 QUEUE_LIMIT = 10_000
-GATHER_SECONDS = 0.25
-"""A line below WARNING may wait so long for others: writing each of a burst at once would cost the scheduler more than
-the lines do."""
+GATHER_SECONDS, GATHER_MOST = 0.1, 1.0
+"""Lines below WARNING wait until no more have come for so long, but never longer than that: writing them while a burst
+is under way would hold up its last starts."""
 BATCH = 1000
 CLOSE_SECONDS = 2.0
 
@@ -126,7 +126,7 @@ class LogThread:
         while True:
             record = self._queue.get()
             if record is not None and record.levelno < logging.WARNING:
-                self._front.urgent.wait(GATHER_SECONDS)
+                self._gather()
             self._front.urgent.clear()
             for _ in range(BATCH):
                 if record is None:
@@ -139,6 +139,15 @@ class LogThread:
                     break
                 record = self._queue.get()
             self._flush()
+
+    def _gather(self) -> None:
+        """Until it is quiet, somebody has something urgent, or it has been long enough."""
+        limit = time.monotonic() + GATHER_MOST
+        count = -1
+        while count != self._queue.qsize() and time.monotonic() < limit:
+            count = self._queue.qsize()
+            if self._front.urgent.wait(GATHER_SECONDS):
+                return
 
     def _flush(self) -> None:
         for handler in self._handlers:

@@ -7,6 +7,7 @@ import logging
 from datetime import datetime, timedelta
 
 from sexton.admission.decide import Refusal, Refuse
+from sexton.daemon.ahead import BREATH, Ahead
 from sexton.daemon.jobs import Jobs
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
@@ -21,11 +22,10 @@ LOOK_SECONDS = 60.0
 PREPARE_SECONDS = 3.0
 """How long before an instant the supervisors for its runs are made."""
 MANY = 50
-FORESEE_SECONDS = 0.05
-"""Before an instant at which many jobs are due, so much of the pass as can be known is worked out ahead of it."""
-BREATH = 16
-"""Launches between two looks of the event loop at everything else, so that the first runs of a burst are not held up by
-the last."""
+AHEAD_SECONDS, AHEAD_EACH, AHEAD_MOST = 0.05, 0.0004, 0.9
+"""How long before an instant at which many jobs are due their runs are made ready: so long, and so long for each."""
+AWAKE_SECONDS = 0.008
+"""An idle machine wakes a sleeping process late by some milliseconds: before such an instant it does not sleep."""
 
 
 class Scheduler:
@@ -34,6 +34,7 @@ class Scheduler:
         self._jobs = jobs
         self._launcher = launcher
         self._supervisors = supervisors
+        self._ahead = Ahead(agenda, jobs, launcher, supervisors)
         self._clock = clock
         self._wake = asyncio.Event()
         self.stopped = False
@@ -51,15 +52,21 @@ class Scheduler:
         """Until `stop`. An exception here is the end of the daemon, and must be: a scheduler that has silently died is
         the worst of all schedulers."""
         while not self.stopped:
+            if self._wake.is_set():
+                await self._ahead.look_again()
             self._wake.clear()  # before looking: what comes from here on ends the sleep below at once
             now = self._clock.now()
+            self._ahead.open(now)
             decided = self.agenda.pop_due(now)
             for skipped in decided.skipped:
                 self._tell_skipped(skipped, now)
-            for number, due in enumerate(decided.due, 1):
-                self._launch(due)
-                if number % BREATH == 0:
-                    await asyncio.sleep(0)
+            if decided.due:
+                await self._supervisors.settle()
+                left = [due for due in decided.due if not self._ahead.has_begun(due)]
+                for number, due in enumerate(left, 1):
+                    self._launch(due)
+                    if number % BREATH == 0:
+                        await asyncio.sleep(0)
             await self._sleep()
 
     def _launch(self, due: Due) -> None:
@@ -89,7 +96,7 @@ class Scheduler:
         upcoming = self.agenda.next_instant()
         seconds = LOOK_SECONDS
         if upcoming is not None:
-            seconds = self._prepare(now, upcoming)
+            seconds = await self._prepare(now, upcoming)
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -99,19 +106,22 @@ class Scheduler:
         except TimeoutError:
             pass
 
-    def _prepare(self, now: datetime, upcoming: datetime) -> float:
+    async def _prepare(self, now: datetime, upcoming: datetime) -> float:
         """Get ready for the next instant; returns the seconds to sleep until the next step of that."""
         left = (upcoming - now).total_seconds()
         if left > PREPARE_SECONDS:
             return min(left - PREPARE_SECONDS, LOOK_SECONDS)
         due = self.agenda.due_within(now, left)
         self._supervisors.prefill(due)
-        if due >= MANY and left > FORESEE_SECONDS:
-            return left - FORESEE_SECONDS
-        if due >= MANY:
-            self.agenda.foresee(upcoming)
-            return (upcoming - self._clock.now()).total_seconds()
-        return left
+        if due < MANY:
+            return left
+        ahead = min(AHEAD_SECONDS + due * AHEAD_EACH, AHEAD_MOST)
+        if left > ahead:
+            return left - ahead
+        if left > AWAKE_SECONDS:
+            await self._ahead.make_ready(upcoming)
+            return (upcoming - self._clock.now()).total_seconds() - AWAKE_SECONDS
+        return 0.0
 
     def next_fires(self, *, within: timedelta, limit: int) -> list[Due]:
         """The coming occurrences of all jobs, in order: what `next` shows."""

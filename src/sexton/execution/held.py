@@ -28,6 +28,7 @@ class Keeper(Protocol):
 
     def take_back(self, held: Held) -> None: ...
     def let_go(self, supervisor: WarmSupervisor) -> None: ...
+    def hear(self) -> None: ...
 
 
 class HeldState(Enum):
@@ -40,7 +41,7 @@ class HeldState(Enum):
 class Held:
     """One run inside one supervisor, from the request to the proof that nothing is left."""
 
-    __slots__ = ("fds", "keeper", "post", "request", "run", "state", "supervisor", "taken_at")
+    __slots__ = ("fds", "keeper", "ordered", "post", "request", "run", "state", "supervisor", "taken_at")
 
     def __init__(
         self, keeper: Keeper, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
@@ -53,6 +54,8 @@ class Held:
         self.state = HeldState.QUEUED
         self.supervisor: WarmSupervisor | None = None
         self.taken_at = 0.0
+        self.ordered = False
+        """An order was given, and its answer is waited for."""
 
     def close_fds(self) -> None:
         """Ours are kept until the start is known: a supervisor that retires instead leaves the run to another."""
@@ -104,7 +107,12 @@ class Held:
         if self.supervisor is not None and self.state is not HeldState.OVER:
             self.supervisor.end()
 
+    def hear(self) -> None:
+        """Have what supervisors have reported passed on at once."""
+        self.keeper.hear()
+
     def _order(self, order: bytes) -> None:
+        self.ordered = True
         if self.supervisor is not None and self.state is not HeldState.OVER:
             self.supervisor.send(order)
             self.supervisor.rouse()

@@ -11,7 +11,7 @@ GROW_STEP = 16
 LONG_SECONDS = 0.3
 """A run that lasts longer needs a supervisor of its own at its instant; short ones share a few, and start sooner that
 way than with one for each of them."""
-SHARE_AT_FIRST = 0.03
+SHARE_AT_FIRST = 0.012
 SHARE_WEIGHT = 0.02
 
 

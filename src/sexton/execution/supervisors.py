@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import marshal
 import os
 import resource
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from sexton.execution import cgroup, orphans, sizing
+from sexton.execution import cgroup, orphans, request, sizing
 from sexton.execution.birth import wire
+from sexton.execution.gate import Gate
 from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
 from sexton.execution.messages import (
     Emptied,
@@ -30,6 +29,7 @@ from sexton.execution.messages import (
     SupervisorLost,
     Swept,
 )
+from sexton.execution.news import News
 from sexton.execution.plan import Plan
 from sexton.execution.zygote import Born, Dead, Zygote
 from sexton.model.clock import Monotonic
@@ -41,20 +41,10 @@ GROW_PATIENCE = 0.004
 """Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
-NEWS_DELAY = 0.2
-"""Seconds that news may wait while runs wait to be started: the last start of a burst is what people wait for."""
-NEWS_AT_ONCE = 24
 BUSY_PATIENCE_MS = 20
 """While many wait for supervisors, the start of a run is reported so much later, or with its end: less to take in."""
 ORPHAN_ROUND = 0.01  # seconds between two rounds of ending what a supervisor without a zygote has left
 READ_SIZE = wire.REPORT.size * 1638
-
-STAGES = {
-    wire.STAGE_EXEC: "cannot execute the command",
-    wire.STAGE_DIRECTORY: "cannot enter workingDirectory",
-    wire.STAGE_USER: "cannot become the configured user",
-    wire.STAGE_REQUEST: "the start request was refused",
-}
 
 
 class Supervisors:
@@ -80,8 +70,7 @@ class Supervisors:
         self._failed_forks = 0
         self._sizing = sizing.Sizing()
         self._closing = False
-        self._news: deque[tuple[Held, ExecutionMessage]] = deque()
-        self._news_timer: asyncio.TimerHandle | None = None
+        self._news = News(self._loop)
         self._report_read, self._report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._report_write, True)
         self._loop.add_reader(self._report_read, self._read_reports)
@@ -96,24 +85,36 @@ class Supervisors:
 
     # ---------------------------------------------------------------- starting
 
-    def submit(self, plan: Plan, fds: Sequence[tuple[int, int]], post: Callable[[ExecutionMessage], None]) -> Held:
-        """Start a run as soon as a supervisor is free; never waits. `fds` are (descriptor, number in the job) and are
-        owned and closed by the pool from here on."""
+    def submit(
+        self, plan: Plan, fds: Sequence[tuple[int, int]], post: Callable[[ExecutionMessage], None],
+        gate: Gate | None = None,
+    ) -> Held:
+        """Start a run as soon as a supervisor is free, and the gate open; never waits. `fds` are (descriptor, number in
+        the job) and are owned and closed by the pool from here on."""
         self._next_run = (self._next_run + 1) & 0xFFFFFFFF
-        who = plan.identity
-        user = None if who is None else (who.uid, who.gid, list(who.groups))
-        message: Any = (
-            self._next_run, list(plan.argv), plan.environment, plan.directory, user, plan.nice,
-            [target for _, target in fds], BUSY_PATIENCE_MS if len(self._queue) > sizing.MINIMUM else 0,
-        )
-        request = marshal.dumps(message)
-        held = Held(self, self._next_run, request, [fd for fd, _ in fds], post)
+        many = gate is not None or len(self._queue) > sizing.MINIMUM
+        encoded = request.encode(self._next_run, plan, [target for _, target in fds], BUSY_PATIENCE_MS if many else 0)
+        held = Held(self, self._next_run, encoded, [fd for fd, _ in fds], post)
+        if gate is not None and not gate.open:
+            gate.waiting.append(held)
+        else:
+            self._enqueue(held)
+        return held
+
+    def _enqueue(self, held: Held) -> None:
         if self._idle:
             self._assign(self._idle.pop(), held)
         else:
             self._queue.append(held)
             self._want_growth()
-        return held
+
+    def open_gate(self, gate: Gate) -> None:
+        """The instant has come: start the runs that were made ready for it."""
+        gate.open = True
+        for held in gate.waiting:
+            if held.state is HeldState.QUEUED:
+                self._enqueue(held)
+        gate.waiting.clear()
 
     def _assign(self, supervisor: WarmSupervisor, held: Held) -> None:
         supervisor.held, held.supervisor = held, supervisor
@@ -138,7 +139,8 @@ class Supervisors:
         held.post(StartFailed(number, what, Monotonic(self._loop.time())))
 
     def take_back(self, held: Held) -> None:
-        self._queue.remove(held)
+        if held in self._queue:  # or it waits at a gate
+            self._queue.remove(held)
         held.close_fds()
         held.state = HeldState.OVER
 
@@ -239,7 +241,7 @@ class Supervisors:
         held, supervisor.held = supervisor.held, None
         if held is not None:
             at = Monotonic(self._loop.time())
-            self._pass_on_news(len(self._news))
+            self._news.hear()
             held.close_fds()
             held.state = HeldState.OVER
             held.post(SupervisorLost(at))
@@ -290,7 +292,7 @@ class Supervisors:
         supervisor.retired = True
         held = supervisor.held
         if held is not None and held.state is not HeldState.OVER:
-            self._pass_on_news(len(self._news))
+            self._news.hear()
             held.post(SupervisorLost(Monotonic(self._loop.time())))
         if supervisor.orphan:
             self._bury_orphan(supervisor)
@@ -312,6 +314,16 @@ class Supervisors:
 
     # ---------------------------------------------------------------- reports
 
+    def hear(self) -> None:
+        """Read what supervisors have reported and pass it on, also what would have waited for starts."""
+        self._read_reports()
+        self._news.hear()
+
+    async def settle(self) -> None:
+        """Until the runs know all that has been reported: before a decision that rests on which of them run."""
+        self.hear()
+        await asyncio.sleep(0)
+
     def _read_reports(self) -> None:
         try:
             data = os.read(self._report_read, READ_SIZE)
@@ -326,21 +338,7 @@ class Supervisors:
                 self._supervisor_retired(supervisor)
             elif held is not None and held.run == report[1]:
                 self._report(supervisor, held, report)
-        if not self._queue:
-            self._pass_on_news()
-        elif self._news and self._news_timer is None:
-            self._news_timer = self._loop.call_later(NEWS_DELAY, self._pass_on_news)
-
-    def _pass_on_news(self, count: int = NEWS_AT_ONCE) -> None:
-        """In slices: what the runs do with their news must not keep the loop from handing on freed supervisors."""
-        if self._news_timer is not None:
-            self._news_timer.cancel()
-            self._news_timer = None
-        for _ in range(min(count, len(self._news))):
-            held, message = self._news.popleft()
-            held.post(message)
-        if self._news:
-            self._news_timer = self._loop.call_later(0, self._pass_on_news)
+        self._news.look(starts_wait=bool(self._queue))
 
     def _report(self, supervisor: WarmSupervisor, held: Held, report: tuple[int, ...]) -> None:
         _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
@@ -351,26 +349,26 @@ class Supervisors:
                 held.close_fds()
                 held.state = HeldState.LIVE
                 contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
-                self._news.append((held, Started(value, at, contained)))
+                self._news.add(held, Started(value, at, contained))
             case wire.FAILED:
                 held.close_fds()
                 self._over(supervisor, held)
-                self._news.append((held, StartFailed(value, STAGES.get(aux, "cannot start"), at)))
+                self._news.add(held, StartFailed(value, request.STAGES.get(aux, "cannot start"), at))
             case wire.EXITED:
                 usage = Usage(cpu_user_seconds=user / 1e6, cpu_system_seconds=system / 1e6, max_rss_bytes=rss * 1024)
                 empty = bool(flags & wire.ALSO_EMPTY)
                 if empty:
                     self._over(supervisor, held)
-                self._news.append((held, Exited(value, at, usage)))
+                self._news.add(held, Exited(value, at, usage))
                 if empty:
-                    self._news.append((held, Emptied(at, witness)))
+                    self._news.add(held, Emptied(at, witness))
             case wire.EMPTY:
                 self._over(supervisor, held)
-                self._news.append((held, Emptied(at, witness)))
+                self._news.add(held, Emptied(at, witness))
             case wire.SIGNALLED:
-                self._news.append((held, Signalled(at, value, aux)))
+                self._news.add(held, Signalled(at, value, aux))
             case wire.REFUSED:
-                self._news.append((held, KillRefused(at, value, aux, user)))
+                self._news.add(held, KillRefused(at, value, aux, user))
 
     def _over(self, supervisor: WarmSupervisor, held: Held) -> None:
         held.state = HeldState.OVER

@@ -109,11 +109,13 @@ async def _wait_for_victims(run: Run) -> None:
 
 async def _start(run: Run, daemon: Facilities) -> None:
     """Intent first, then the process: no process runs that the ledger does not know of."""
-    logger.info("Starting job %s (run %s)", run.job.name, run.id)
+    if run.gate is None:
+        _tell_start(run)
     run.advance(Phase.STARTING)
     may_start = await _intend(run, daemon)
     run.intended.set()
-    if not may_start:
+    await _until(run, lambda: run.stop is not None or not run.mailbox.waiting)
+    if not may_start or run.stop is not None:
         return
     try:
         _submit(run, daemon)
@@ -124,7 +126,10 @@ async def _start(run: Run, daemon: Facilities) -> None:
     held = run.held
     assert held is not None
     await _until(run, lambda: run.start_known or run.stop is not None)
+    if run.gate is not None:
+        _tell_start(run)  # not before its instant
     if not run.start_known and not held.withdraw():
+        held.hear()
         await _stop_a_silent_start(run)
     if run.start_failed is not None:
         failure_text = os.strerror(run.start_failed.errno)
@@ -135,6 +140,10 @@ async def _start(run: Run, daemon: Facilities) -> None:
         run.advance(Phase.RUNNING)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
             daemon.ledger.note(run.record())  # of a run that is over already the record says it all
+
+
+def _tell_start(run: Run) -> None:
+    logger.info("Starting job %s (run %s)", run.job.name, run.id)
 
 
 async def _stop_a_silent_start(run: Run) -> None:
@@ -192,7 +201,7 @@ def _submit(run: Run, daemon: Facilities) -> None:
             for fd, _ in fds:
                 os.close(fd)
             raise
-    run.held = daemon.supervisors.submit(what, fds, run.mailbox.post)
+    run.held = daemon.supervisors.submit(what, fds, run.mailbox.post, run.gate)
 
 
 def _memory_file(text: bytes) -> int:
@@ -216,6 +225,10 @@ async def _watch(run: Run) -> None:
         return run.finished_by_itself or run.stop is not None
 
     if not await _until(run, own_process_ended_first, run.deadline):
+        if run.held is not None:
+            run.held.hear()
+        if await _until(run, own_process_ended_first, run.deadline):
+            return  # before its deadline: the news was under way
         logger.info(
             "Job %s exceeded its executionTimeout of %g seconds, cancelling it...", run.job.name,
             run.job.execution_timeout,

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, decide
+from sexton.execution.gate import Gate
 from sexton.model.job import JobSpec
 from sexton.model.run import Launch, StopCause, Trigger
 from sexton.run.conduct import Facilities, conduct
@@ -57,15 +58,24 @@ class Launcher:
             return admission
         return self._begin(job, trigger, admission, scheduled_for, requested_by)
 
+    def launch_ahead(self, job: JobSpec, scheduled_for: datetime, gate: Gate) -> Run | None:
+        """Claim a run for an instant that is about to come; it starts when the gate opens. None where the decision must
+        wait for the instant."""
+        if self.facilities.registry.running(job.name):
+            return None
+        admission = decide(job, Trigger.SCHEDULE, [], shutting_down=self.shutting_down)
+        return self._begin(job, Trigger.SCHEDULE, admission, scheduled_for, None, gate) if isinstance(
+            admission, Start) else None
+
     def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,
-               requested_by: str | None) -> Run:
+               requested_by: str | None, gate: Gate | None = None) -> Run:
         registry, clock = self.facilities.registry, self.facilities.clock
         launch = Launch(
             id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
             requested_by=requested_by, created_at=clock.now(), boot_id=self.boot_id,
         )
         victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
-        run = Run(job, launch, clock, victims)
+        run = Run(job, launch, clock, victims, gate)
         registry.add(run)
         for victim_id in victims:
             victim = registry.get(victim_id)

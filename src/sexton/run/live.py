@@ -11,6 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
+from sexton.execution.gate import Gate
 from sexton.execution.held import Held
 from sexton.execution.messages import (
     Emptied,
@@ -50,13 +51,15 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 class Run:
     """One writer: the coroutine `conduct`. Everybody else reads, or posts to the mailbox."""
 
-    def __init__(self, job: JobSpec, launch: Launch, clock: Clock, victims: frozenset[str] = frozenset()) -> None:
+    def __init__(self, job: JobSpec, launch: Launch, clock: Clock, victims: frozenset[str] = frozenset(),
+                 gate: Gate | None = None) -> None:
         self.job = job
         self.launch = launch
         self.clock = clock
         self.mailbox = Mailbox()
         self.phase = Phase.CLAIMED
         self.waits_for = set(victims)
+        self.gate = gate
         self.held: Held | None = None
         self.capture: Capture | None = None
         # what execution said

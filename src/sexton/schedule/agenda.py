@@ -148,18 +148,24 @@ class Agenda:
     def foresee(self, until: datetime) -> None:
         """Work out now what the pass at `until` will have to: the next instants of the jobs that are due then. Changes
         nothing; it only makes that pass short."""
-        for entry in self._until(to_seconds(until)):
+        for job in self._until(to_seconds(until)):
+            entry = self._entries[job]
             if entry.next is not None:
                 entry.occurrences.next_second(entry.next)
 
-    def _until(self, limit: int) -> Iterator[_Entry]:
+    def due_at(self, instant: datetime) -> list[Due]:
+        """The occurrences of exactly that instant, as far as they are known now."""
+        second = to_seconds(instant)
+        return [Due(job, instant) for job in sorted(self._until(second)) if self._entries[job].next == second]
+
+    def _until(self, limit: int) -> Iterator[str]:
         """The jobs that are due at or before a second: only the top of the heap is looked at."""
         places = [0]
         while places:
             place = places.pop()
             if place < len(self._heap) and self._heap[place][0] <= limit:
                 if self._valid(self._heap[place]):
-                    yield self._entries[self._heap[place][1]]
+                    yield self._heap[place][1]
                 places += (2 * place + 1, 2 * place + 2)
 
     def pop_due(self, now: datetime) -> Pass:

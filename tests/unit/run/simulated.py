@@ -34,7 +34,7 @@ from sexton.model.run import Containment, Launch, OutputFacts, RunRecord, StopCa
 from sexton.run import conduct as conduct_module
 from sexton.run.conduct import Facilities, conduct
 from sexton.run.live import Run
-from sexton.run.mailbox import StopRequested
+from sexton.run.mailbox import Message, StopRequested
 from sexton.run.registry import Registry
 
 BEGIN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -87,9 +87,16 @@ class Process:
         self.dies_of_kill_after: float | None = 0.01
         self.group_errno = self.process_errno = self.kill_errno = 0
         self.over = False
+        self.under_way: list[Message] = []
 
     def withdraw(self) -> bool:
         return not self._world.start_asked_supervisor
+
+    def hear(self) -> None:
+        """Tell what is under way; what the process says otherwise reaches the run at once."""
+        for message in self.under_way:
+            self._world.run.learn(message)
+        self.under_way = []
 
     def terminate(self) -> None:
         world = self._world

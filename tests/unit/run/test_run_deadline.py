@@ -42,6 +42,13 @@ async def test_a_deadline_that_has_passed_already_is_acted_on_at_once(world: Wor
     assert (record.deadline_at - record.started_at).total_seconds() == 1.0
 
 
+async def test_an_end_before_the_deadline_counts_when_it_is_told_after_it(world: World) -> None:
+    """News may be held back for other starts: before a run is called too late, what is under way is heard."""
+    world.process.under_way = [Exited(0, Monotonic(1000.9), USAGE), Emptied(Monotonic(1000.9), True)]
+    record = await world.live(job(execution_timeout=1.0))
+    assert record.exit_code == 0 and record.outcome is Outcome.SUCCESS and world.process.orders == []
+
+
 async def test_exit_and_output_by_the_deadline_keep_the_own_code(world: World) -> None:
     """Process gone and captured output closed before the deadline: its own exit code, no signal."""
     world.exits(0.5, 3)

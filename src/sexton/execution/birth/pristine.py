@@ -6,18 +6,23 @@ import os
 import resource
 
 
-def snapshot() -> tuple[object, ...]:
-    """What a process of the same user may set for another one."""
-    limits = tuple(resource.getrlimit(number) for number in range(16))
+class Pristine:
+    """What a process of the same user may set for another one. The files stay open: it is asked after every run."""
+
+    def __init__(self) -> None:
+        self._files = [fd for fd in map(_open, ("/proc/self/limits", "/proc/self/oom_score_adj")) if fd >= 0]
+
+    def snapshot(self) -> tuple[object, ...]:
+        said = [os.pread(fd, 4096, 0) for fd in self._files]
+        limits = () if len(self._files) == 2 else tuple(resource.getrlimit(number) for number in range(16))
+        return os.getpriority(os.PRIO_PROCESS, 0), frozenset(os.sched_getaffinity(0)), limits, said
+
+
+def _open(path: str) -> int:
     try:
-        fd = os.open("/proc/self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            score = os.read(fd, 64)
-        finally:
-            os.close(fd)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        score = b""
-    return os.getpriority(os.PRIO_PROCESS, 0), frozenset(os.sched_getaffinity(0)), limits, score
+        return -1  # no /proc here
 
 
 def count_fds() -> int:

@@ -71,6 +71,8 @@ class Supervisor:
         self.group_error = 0
         self.patience = 0
         self.unsaid = b""
+        self.alone = 0
+        """Whether the cgroup was empty but for us when the run was over."""
 
     def prepare(self) -> None:
         kernel.become_subreaper()
@@ -90,7 +92,8 @@ class Supervisor:
             self.stat = os.open(f"{self.cgroup}/cgroup.stat", os.O_RDONLY | os.O_CLOEXEC)
         self.home = os.open(".", os.O_PATH | os.O_CLOEXEC)  # the daemon's folder, where jobs without their own run
         self.own_nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self.untouched = pristine.snapshot()
+        self.pristine = pristine.Pristine()
+        self.untouched = self.pristine.snapshot()
         self.own_fds = pristine.count_fds()
 
     # ---------------------------------------------------------------- serving
@@ -157,12 +160,11 @@ class Supervisor:
             )
         except (OSError, ValueError, OverflowError) as refused:
             number = getattr(refused, "errno", None) or errno.EINVAL
-            self.say(wire.FAILED, value=number, aux=stage, flags=self.cgroup_flag())
+            self.alone = self.cgroup_flag()
+            self.say(wire.FAILED, value=number, aux=stage, flags=self.alone)
         else:
             self.main_alive = True
-            self.unsaid = self.record(wire.STARTED, value=self.main)
-            if not self.patience:
-                self.say_start()
+            self.unsaid = self.record(wire.STARTED, value=self.main)  # one that is over already says both at once
         finally:
             self.restore(directory, user, nice)
 
@@ -196,6 +198,8 @@ class Supervisor:
         while True:
             if self.reap():
                 return
+            if self.unsaid and not self.patience:
+                self.say_start()
             events = self.poll.poll(self.pause())
             if not events and self.unsaid:
                 self.say_start()
@@ -266,7 +270,7 @@ class Supervisor:
             if pid == self.main and self.main_alive:
                 self.main_alive = False
                 status, usage = result, used
-        flags = self.cgroup_flag()
+        self.alone = flags = self.cgroup_flag()
         if status is not None:
             self.say_exit(status, usage, wire.ALSO_EMPTY | flags)
         else:
@@ -364,7 +368,7 @@ class Supervisor:
     def check_reuse(self) -> None:
         """Retire unless the next run would find this supervisor as the first one did."""
         clean = not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
-        clean = clean and (self.procs < 0 or bool(self.cgroup_flag())) and pristine.snapshot() == self.untouched
+        clean = clean and (self.procs < 0 or bool(self.alone)) and self.pristine.snapshot() == self.untouched
         if clean and self.runs % FD_CHECK_EVERY == 0:
             clean = pristine.count_fds() == self.own_fds
         if not clean:
