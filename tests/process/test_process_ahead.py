@@ -18,7 +18,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import JobSpec, Place
 from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
-from sexton.run.conduct import Facilities
+from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested

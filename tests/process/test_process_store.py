@@ -15,7 +15,7 @@ from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, Place
 from sexton.model.run import Launch, Outcome, RunRecord, Trigger
 from sexton.run import conduct as conduct_module
-from sexton.run.conduct import Facilities
+from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.registry import Registry

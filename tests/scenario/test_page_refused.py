@@ -64,8 +64,9 @@ def test_a_refused_cancel_runs_to_its_end_and_says_so(weak: Rig) -> None:
 
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
 def test_the_next_run_starts_beside_a_process_that_cannot_be_ended(weak: Rig, policy: str) -> None:
-    """The instance has ended with its sequence: Forbid starts a new one beside the process, Replace a replacement."""
-    weak.start([refused("j", 3.0, concurrencyPolicy=policy)])
+    """whenUnconfirmed: release. The instance has ended with its sequence: Forbid starts a new one beside the process,
+    Replace a replacement."""
+    weak.start([refused("j", 3.0, concurrencyPolicy=policy, whenUnconfirmed="release")])
     old = weak.fire()
     first = weak.running(old)
     if policy == "Forbid":
@@ -78,6 +79,48 @@ def test_the_next_run_starts_beside_a_process_that_cannot_be_ended(weak: Rig, po
     assert at(weak.run(new)["started_at"]) >= at(weak.run(old)["finished_at"])
     record = weak.recorded(old)
     assert record["exit_code"] == 9 and record["outcome"] == ("cancelled" if policy == "Forbid" else "replaced")
+
+
+@pytest.mark.parametrize("policy", ["Forbid", "Replace"])
+def test_the_place_of_a_process_that_cannot_be_ended_is_kept(weak: Rig, policy: str) -> None:
+    """By default nothing starts beside it: Forbid refuses and says why, Replace waits; when it has gone by itself the
+    place is free and the record carries the proof."""
+    weak.start([refused("j", 3.0, executionTimeout=0.4, killTimeout=0.2, concurrencyPolicy=policy)])
+    old = weak.fire()
+    pid = weak.running(old)
+    record = weak.recorded(old)
+    assert record["exit_code"] == -100 and record["gone"]["state"] == "survivors" and alive(pid)
+    (survivor,) = [found for found in record["gone"]["survivors"] if found["pid"] == pid]
+    assert survivor["uid"] == NOBODY and survivor["state"] in "SR" and survivor["started_ticks"] > 0
+    view = weak.job()
+    assert view["unconfirmed"] == [old] and view["running"] and weak.http("GET", "/health")[1]["unconfirmed"] == 1
+    status, answer = weak.http("POST", "/jobs/j/start")
+    if policy == "Forbid":
+        assert status == 409 and old in answer["error"] and "abandon" in answer["error"]
+    else:
+        assert status == 200 and answer["waits_for"] == [old] and weak.run(answer["run"])["started_at"] is None
+    until(lambda: not weak.job()["unconfirmed"], 10, "the end of the process")
+    assert not alive(pid)
+    amended = weak.run(old)
+    assert amended["gone"]["state"] == "proven" and amended["stop"]["confirmed_at"] is not None
+    again = answer["run"] if policy == "Replace" else weak.fire()
+    assert at(weak.run(again)["started_at"] or weak.recorded(again)["started_at"]) > at(record["finished_at"])
+
+
+def test_a_place_can_be_given_up(weak: Rig) -> None:
+    """abandon: the next run starts beside what is left, and the record says who answers for that."""
+    weak.start([refused("j", 6.0, executionTimeout=0.4, killTimeout=0.2, concurrencyPolicy="Forbid")])
+    old = weak.fire()
+    pid = weak.running(old)
+    weak.recorded(old)
+    assert weak.http("POST", "/jobs/j/start")[0] == 409
+    status, view = weak.http("POST", f"/runs/{old}/abandon", {"reason": "the array is dead", "requested_by": "ada"})
+    assert status == 200 and view["abandoned"]["requested_by"] == "ada" and view["gone"]["state"] == "survivors"
+    new = weak.fire()
+    assert weak.running(new) != pid and alive(pid)
+    until(lambda: weak.run(old)["abandoned"] is not None, 5, "the amended record")
+    assert weak.run(old)["abandoned"]["reason"] == "the array is dead"
+    assert weak.http("POST", f"/runs/{old}/abandon")[0] == 409 and weak.http("POST", f"/runs/{new}/abandon")[0] == 409
 
 
 def test_a_refused_timeout_is_recorded_at_once(weak: Rig) -> None:

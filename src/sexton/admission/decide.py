@@ -14,6 +14,8 @@ from sexton.model.run import Trigger
 
 class Refusal(Enum):
     STILL_RUNNING = "still running"
+    UNCONFIRMED = "unconfirmed"
+    """A run of the job was stopped, is not proven gone, and keeps its place."""
     DISABLED = "disabled"
     SHUTTING_DOWN = "shutting down"
 
@@ -38,8 +40,11 @@ class Refuse(msgspec.Struct, frozen=True):
 Admission = Start | Replace | Refuse
 
 
-def decide(job: JobSpec, trigger: Trigger, running: Sequence[str], *, shutting_down: bool) -> Admission:
-    """Apply the overlap policy. `running` are the ids of the job's instances that have not ended.
+def decide(
+    job: JobSpec, trigger: Trigger, running: Sequence[str], unconfirmed: Sequence[str] = (), *, shutting_down: bool,
+) -> Admission:
+    """Apply the overlap policy. `running` are the ids of the job's instances that have not ended, `unconfirmed` of
+    those that were stopped and keep their place because nobody could prove them gone.
 
     An instance that has ended does not count, even before its run is recorded (binding page, "Concurrency policy").
     """
@@ -47,17 +52,23 @@ def decide(job: JobSpec, trigger: Trigger, running: Sequence[str], *, shutting_d
         return Refuse(Refusal.SHUTTING_DOWN, f"job {job.name!r} is not started: the daemon is shutting down")
     if not job.enabled:
         return Refuse(Refusal.DISABLED, f"job {job.name!r} is disabled")
-    if not running:
+    if not running and not unconfirmed:
         return Start()
     match job.concurrency_policy:
         case ConcurrencyPolicy.ALLOW:
             return Start()
+        case ConcurrencyPolicy.FORBID if not running:
+            return Refuse(
+                Refusal.UNCONFIRMED,
+                f"job {job.name!r}: run {unconfirmed[0]} could not be terminated and keeps its place until it is gone "
+                f"or abandoned (whenUnconfirmed: hold), and concurrencyPolicy is Forbid",
+            )
         case ConcurrencyPolicy.FORBID:
             return Refuse(
                 Refusal.STILL_RUNNING,
                 f"job {job.name!r} is still running and concurrencyPolicy is Forbid",
             )
         case ConcurrencyPolicy.REPLACE:
-            return Replace(tuple(running))
+            return Replace((*running, *unconfirmed))
         case _:
             assert_never(job.concurrency_policy)

@@ -49,6 +49,7 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
     live = control.live_runs(entry.spec.name)
     facts = JobFacts(
         run_ids=[run.id for run in live], pids=[run.pid for run in live if run.pid is not None],
+        unconfirmed=[run.id for run in live if run.unconfirmed],
         next_fire=control.next_fire(entry.spec.name), is_reboot=control.is_reboot(entry), now=control.clock.now(),
     )
     return job_view(entry, facts)

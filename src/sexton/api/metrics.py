@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,10 +16,17 @@ from sexton.model.run import Outcome
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
+class Living(NamedTuple):
+    """Runs by job: those that have not ended, and those that could not be terminated."""
+
+    running: Counter[str]
+    unconfirmed: Counter[str]
+
+
 class _Collector:
-    def __init__(self, control: Control, running: Counter[str]) -> None:
+    def __init__(self, control: Control, living: Living) -> None:
         self._control = control
-        self._running = running
+        self._living = living
 
     def collect(self) -> Iterator[Metric]:
         health = self._control.health()
@@ -39,6 +47,10 @@ class _Collector:
         unconfirmed = CounterMetricFamily(
             "sexton_job_unconfirmed_terminations", "Stopped runs of which something may be left", labels=["job_name"]
         )
+        kept = GaugeMetricFamily("sexton_job_unconfirmed", "Runs that could not be terminated and keep their place",
+                                 labels=["job_name"])
+        left = CounterMetricFamily("sexton_job_processes_left", "Left behind by runs that ended by themselves",
+                                   labels=["job_name"])
         skipped = CounterMetricFamily("sexton_job_skipped", "Launches that did not happen", labels=["job_name"])
         running = GaugeMetricFamily("sexton_job_running", "Runs that have not ended", labels=["job_name"])
         for entry in list(self._control.jobs):
@@ -48,17 +60,22 @@ class _Collector:
             timeouts.add_metric([name], entry.timeouts)
             unconfirmed.add_metric([name], entry.unconfirmed)
             skipped.add_metric([name], entry.skipped)
-            running.add_metric([name], self._running[name])
-        yield from (runs, timeouts, unconfirmed, skipped, running)
+            running.add_metric([name], self._living.running[name])
+            kept.add_metric([name], self._living.unconfirmed[name])
+            left.add_metric([name], entry.left_behind)
+        yield from (runs, timeouts, unconfirmed, kept, left, skipped, running)
 
 
-def running_by_job(control: Control) -> Counter[str]:
-    """To be counted on the event loop: the registry changes under a thread that walks it."""
-    return Counter(run.job.name for run in control.registry if run.counts_as_running)
+def count_living(control: Control) -> Living:
+    """To be done on the event loop: the registry changes under a thread that walks it."""
+    return Living(
+        Counter(run.job.name for run in control.registry if run.counts_as_running),
+        Counter(run.job.name for run in control.registry if run.unconfirmed),
+    )
 
 
-def render(control: Control, running: Counter[str]) -> bytes:
+def render(control: Control, living: Living) -> bytes:
     """The exposition text. Takes no lock and changes nothing, so a worker thread may do it."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(control, running))
+    registry.register(_Collector(control, living))
     return generate_latest(registry)

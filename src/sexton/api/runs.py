@@ -19,7 +19,7 @@ from sexton.api.routes import (
     read_body,
     whole,
 )
-from sexton.api.views import RunList, RunView, StopBody, run_view
+from sexton.api.views import AbandonBody, RunList, RunView, StopBody, run_view
 from sexton.model.run import Outcome
 
 DEFAULT_RUNS = 100
@@ -58,6 +58,15 @@ async def cancel_run(request: web.Request) -> web.Response:
     return answer(run_view(run.record()), 200 if ended else 202)
 
 
+async def abandon_run(request: web.Request) -> web.Response:
+    """Answers when the place is free."""
+    body = await read_body(request, AbandonBody)
+    run = await control_of(request).abandon_run(
+        request.match_info["id"], reason=body.reason, requested_by=body.requested_by or "api"
+    )
+    return answer(run_view(run.record()))
+
+
 _UNKNOWN = {404: problem("There is no such run")}
 
 ROUTES = (
@@ -77,6 +86,11 @@ ROUTES = (
           body=StopBody,
           parameters=(Parameter("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
                                 "seconds to wait for the end"),)),
+    Route("POST", "/runs/{id}/abandon", abandon_run, "Give up the place of a run that could not be terminated",
+          {200: Answer("The place is free", RunView), 400: problem("The body is wrong"),
+           409: problem("The run keeps no place"), 413: problem("The body is larger than 1 MiB"),
+           415: problem("The body is not JSON"), **_UNKNOWN},
+          body=AbandonBody),
     Route("GET", "/runs/{id}/log", run_log, "The whole output of a run; honours Range",
           {200: Answer("Output", media=Media.TEXT), 206: Answer("A range of it", media=Media.TEXT),
            416: problem("No such range"), **_UNKNOWN},

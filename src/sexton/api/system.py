@@ -109,10 +109,10 @@ def _preview(asked: _Question, now: datetime) -> SchedulePreview:
 
 async def metrics(request: web.Request) -> web.Response:
     # prometheus_client is loaded by the first scrape, not at start
-    from sexton.api.metrics import CONTENT_TYPE, render, running_by_job
+    from sexton.api.metrics import CONTENT_TYPE, count_living, render
 
     control = control_of(request)
-    text = await asyncio.get_running_loop().run_in_executor(None, render, control, running_by_job(control))
+    text = await asyncio.get_running_loop().run_in_executor(None, render, control, count_living(control))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 

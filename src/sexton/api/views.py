@@ -12,7 +12,7 @@ import msgspec
 
 from sexton.daemon.jobs import JobEntry
 from sexton.model.job import JobSpec, ScheduleFields
-from sexton.model.run import Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
+from sexton.model.run import Abandoned, Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
 
 
 class Resources(msgspec.Struct, kw_only=True):
@@ -44,6 +44,7 @@ class RunView(msgspec.Struct, kw_only=True):
     requested_by: str | None
     stop: Stop | None
     gone: Gone | None
+    abandoned: Abandoned | None
     containment: str
     pid: int | None
     output: OutputFacts | None
@@ -63,6 +64,7 @@ def run_view(record: RunRecord) -> RunView:
         exit=record.exit, started_at=record.started_at, finished_at=record.finished_at, duration=record.duration,
         fail_reason=record.fail_reason, scheduled_for=launch.scheduled_for, created_at=launch.created_at,
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
+        abandoned=record.abandoned,
         containment=record.containment.value, pid=record.pid, output=record.output, resources=resources or None,
         ranAt=record.finished_at,
     )
@@ -95,7 +97,9 @@ class JobView(msgspec.Struct, kw_only=True):
     running: bool
     pids: list[int]
     runs: list[str]
-    """Ids of the runs that are not recorded yet."""
+    """Ids of the runs that are not recorded yet, and of those that keep their place."""
+    unconfirmed: list[str]
+    """Ids of the runs that were stopped, are not proven gone, and keep their place."""
     scheduled_in: float | str | None
     scheduled_at: datetime | None
     never_fires: bool
@@ -107,6 +111,10 @@ class JobView(msgspec.Struct, kw_only=True):
     concurrencyScope: str
     executionTimeout: float | None
     killTimeout: float
+    killWaitsFor: str
+    endsWhen: str
+    leftovers: str
+    whenUnconfirmed: str
     priority: str
     ignored_options: tuple[str, ...]
     source: str
@@ -117,6 +125,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     """What the view needs besides the entry."""
 
     run_ids: list[str]
+    unconfirmed: list[str]
     pids: list[int]
     next_fire: datetime | None
     is_reboot: bool
@@ -134,7 +143,8 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
     return JobView(
         name=spec.name, enabled=spec.enabled, schedule=spec.schedule, command=spec.command,
         captureStdout=spec.capture_stdout, captureStderr=spec.capture_stderr, utc=spec.utc, timezone=spec.timezone,
-        running=bool(facts.run_ids), pids=facts.pids, runs=facts.run_ids, scheduled_in=scheduled_in,
+        running=bool(facts.run_ids), pids=facts.pids, runs=facts.run_ids,
+        unconfirmed=facts.unconfirmed, scheduled_in=scheduled_in,
         scheduled_at=facts.next_fire, never_fires=spec.enabled and scheduled_in is None,
         last_run=run_view(last) if last else None,
         history=[HistoryMark(outcome=r.outcome.value if r.outcome else None, duration=r.duration) for r in
@@ -142,7 +152,9 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         skipped=entry.skipped,
         last_skip=SkipView(at=skip.at, reason=skip.reason, scheduled_for=skip.scheduled_for) if skip else None,
         concurrencyPolicy=spec.concurrency_policy.value, concurrencyScope=spec.concurrency_scope.value,
-        executionTimeout=spec.execution_timeout, killTimeout=spec.kill_timeout, priority=spec.priority.value,
+        executionTimeout=spec.execution_timeout, killTimeout=spec.kill_timeout,
+        killWaitsFor=spec.kill_waits_for.value, endsWhen=spec.ends_when.value, leftovers=spec.leftovers.value,
+        whenUnconfirmed=spec.when_unconfirmed.value, priority=spec.priority.value,
         ignored_options=spec.ignored_options, source=str(spec.place),
     )
 
@@ -202,6 +214,13 @@ class StopBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     reason: str | None = None
     requested_by: str | None = None
     force: bool = False
+
+
+class AbandonBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who gives up waiting for the proof that a run is gone, and why: it is kept in the record."""
+
+    reason: str | None = None
+    requested_by: str | None = None
 
 
 class Started(msgspec.Struct, kw_only=True):

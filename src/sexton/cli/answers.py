@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from sexton.model.job import ScheduleFields
-from sexton.model.run import Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
+from sexton.model.run import Abandoned, Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -43,6 +43,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     requested_by: str | None = None
     stop: Stop | None = None
     gone: Gone | None = None
+    abandoned: Abandoned | None = None
     containment: Containment = Containment.NONE
     pid: int | None = None
     output: OutputFacts | None = None
@@ -70,6 +71,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     pids: tuple[int, ...] = ()
     runs: tuple[str, ...] = ()
+    unconfirmed: tuple[str, ...] = ()
     scheduled_in: float | str | None = None
     scheduled_at: datetime | None = None
     never_fires: bool = False
@@ -123,6 +125,7 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool
     jobs: int
     running: int
+    unconfirmed: int = 0
     last_reload: Reloaded
     reload_failures: int = 0
     skipped_late: int = 0

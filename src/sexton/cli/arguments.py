@@ -143,6 +143,12 @@ def _add_commanding(commands: Any) -> None:
         metavar="SECONDS",
         help="wait at most so long for the end; 0 does not wait (default: until the end)",
     )
+    abandon = _client(
+        commands, "abandon", "Give up the place of a run that could not be terminated, so that its job can run again"
+    )
+    abandon.add_argument("run", type=_text, metavar="RUN_ID")
+    abandon.add_argument("--reason", type=_text, metavar="TEXT", help="kept in the record")
+    abandon.add_argument("--by", type=_text, metavar="WHO", help="who answers for it (default: user@host)")
     _client(commands, "reload", "Load the configuration again and apply it, whole or not at all")
 
 

@@ -63,6 +63,7 @@ def function_of(command: str) -> Callable[[Namespace, Client, Screen], int]:
         "logs": ("logs", "logs"),
         "start": ("control", "start"),
         "cancel": ("control", "cancel"),
+        "abandon": ("control", "abandon"),
         "reload": ("system", "reload"),
         "health": ("system", "health"),
         "next": ("schedule", "next_of_daemon"),

@@ -1,4 +1,4 @@
-"""`sexton start` and `sexton cancel`: what makes a run, what ends one, and waiting for its end."""
+"""`sexton start`, `cancel` and `abandon`: what makes a run, what ends one, and waiting for its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sexton.cli.client import Client, decoded, route
 from sexton.cli.exits import Exit
 from sexton.cli.failures import NotFound, Refused
 from sexton.cli.lookup import get_run, is_run_id, job_names, job_of, unknown_job, watch
-from sexton.cli.story import ending, has_ended, is_proven_gone, is_recorded, proof, state_of, succeeded
+from sexton.cli.story import ending, has_ended, is_proven_gone, is_recorded, proof, state_of, succeeded, told_of
 from sexton.cli.terminal import Cell, Screen, complain
 from sexton.cli.times import span
 
@@ -79,6 +79,19 @@ def cancel(options: Namespace, client: Client, screen: Screen) -> int:
     return Exit.OK if all(has_ended(run) and is_proven_gone(run) for run in runs) else Exit.FAILED
 
 
+def abandon(options: Namespace, client: Client, screen: Screen) -> int:
+    """Give up the place of one run; what is left of it is shown, because it lives on."""
+    body = {"reason": options.reason, "requested_by": options.by or who()}
+    run = get_run(client, options.run)
+    raw = client.post(route("runs", run.id, "abandon"), body)
+    if options.json:
+        screen.json(raw)
+    else:
+        screen.line(f"run {run.id} is abandoned; job {run.job} can run again")
+        _tell_survivors(decoded(raw, RunAnswer), screen)
+    return Exit.OK
+
+
 def _targets(client: Client, what: str) -> tuple[bool, list[str]]:
     """Whether a job is meant, and the ids of the runs to stop. Raises NotFound, Refused."""
     if is_run_id(what):
@@ -114,5 +127,9 @@ def _tell(run: RunAnswer, screen: Screen) -> None:
     found = proof(run)
     screen.line(f"run {run.id}: ", Cell(ending(run), state_of(run).tone))
     screen.line("  gone: ", found)
+    _tell_survivors(run, screen)
+
+
+def _tell_survivors(run: RunAnswer, screen: Screen) -> None:
     for survivor in run.gone.survivors if run.gone else ():
-        screen.line(f"  survivor: pid {survivor.pid}" + (f": {survivor.reason}" if survivor.reason else ""))
+        screen.line(f"  survivor: {told_of(survivor)}")

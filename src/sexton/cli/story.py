@@ -9,6 +9,7 @@ from sexton.cli.answers import RunAnswer
 from sexton.cli.terminal import Cell, Tone, tone_of
 from sexton.cli.times import instant, span
 from sexton.model.run import (
+    Abandoned,
     Exit,
     Gone,
     GoneState,
@@ -115,15 +116,22 @@ def stop_facts(stop: Stop) -> list[tuple[str, Cell]]:
 
 def gone_facts(run: RunAnswer) -> list[tuple[str, Cell]]:
     survivors = run.gone.survivors if isinstance(run.gone, Gone) else ()
-    return [("gone", proof(run)), *(("  survivor", Cell(_survivor(each), Tone.BAD)) for each in survivors)]
+    return [("gone", proof(run)), *(("  survivor", Cell(told_of(each), Tone.BAD)) for each in survivors),
+            *([("abandoned", Cell(_given_up(run.abandoned), Tone.WARN))] if run.abandoned else ())]
 
 
-def _survivor(process: Survivor) -> str:
+def _given_up(abandoned: Abandoned) -> str:
+    by = f" by {abandoned.requested_by}" if abandoned.requested_by else ""
+    return f"{instant(abandoned.at, precise=True)}{by}" + (f": {abandoned.reason}" if abandoned.reason else "")
+
+
+def told_of(process: Survivor) -> str:
+    """A process that is left, with what tells why."""
     told = [f"pid {process.pid}"]
     if process.uid is not None:
         told.append(f"uid {process.uid}")
     if process.state:
-        told.append(f"state {process.state}")
+        told.append(f"state {process.state}" + (f" in {process.wchan}" if process.wchan else ""))
     return ", ".join(told) + (f": {process.reason}" if process.reason else "")
 
 

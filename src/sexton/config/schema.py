@@ -10,7 +10,16 @@ from enum import Enum
 
 import msgspec
 
-from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, DayRule, Priority
+from sexton.model.job import (
+    ConcurrencyPolicy,
+    ConcurrencyScope,
+    DayRule,
+    EndsWhen,
+    KillWaitsFor,
+    Leftovers,
+    Priority,
+    WhenUnconfirmed,
+)
 from sexton.model.settings import OnStoreUnavailable, Topology
 
 LONGEST_SECONDS = 1e9
@@ -154,6 +163,10 @@ _JOB_SHARED = _table(
     Option(name="concurrencyScope", field="concurrency_scope", kind=Kind.CHOICE, choices=ConcurrencyScope),
     _seconds("executionTimeout", "execution_timeout", nullable=True, above=0.0),
     _seconds("killTimeout", "kill_timeout", minimum=0.0),
+    Option(name="killWaitsFor", field="kill_waits_for", kind=Kind.CHOICE, choices=KillWaitsFor),
+    Option(name="endsWhen", field="ends_when", kind=Kind.CHOICE, choices=EndsWhen),
+    Option(name="leftovers", field="leftovers", kind=Kind.CHOICE, choices=Leftovers),
+    Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
 )
 

@@ -25,7 +25,7 @@ from sexton.model.clock import Clock
 from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
-from sexton.run.mailbox import StopRequested
+from sexton.run.mailbox import AbandonRequested, StopRequested
 from sexton.run.registry import Registry
 from sexton.run.unwritten import Unwritten
 from sexton.schedule.agenda import Due
@@ -47,6 +47,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool
     jobs: int
     running: int
+    unconfirmed: int
+    """Runs that were stopped, are not proven gone, and keep their place."""
     last_reload: ReloadResult
     reload_failures: int
     skipped_late: int
@@ -103,7 +105,8 @@ class Control:
             status="shutting down" if self.launcher.shutting_down else "ok" if last.ok else "degraded",
             version=__version__, node=self.node, started_at=self.started_at,
             containment=self.supervisors.containment.value, durable=self.ledger.capabilities.durable,
-            jobs=len(self.jobs), running=sum(run.counts_as_running for run in self.registry), last_reload=last,
+            jobs=len(self.jobs), running=sum(run.counts_as_running for run in self.registry),
+            unconfirmed=sum(run.unconfirmed for run in self.registry), last_reload=last,
             reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
             launches_refused=self.launcher.refused_count,
             mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self._logs_dropped(),
@@ -120,7 +123,7 @@ class Control:
         return entry
 
     def live_runs(self, name: str) -> list[Run]:
-        """The job's runs that are not recorded yet."""
+        """The job's runs that are not recorded yet, or that keep their place all the same."""
         return self.registry.of(name)
 
     def next_fire(self, name: str) -> datetime | None:
@@ -216,10 +219,8 @@ class Control:
         return answer
 
     async def known(self, run: Run) -> None:
-        """Until a crash could not lose the run any more, within the bound that a start waits for the ledger. Of a run
-        that waits for its victims the ledger hears later."""
-        if not run.waits_for:
-            await run.intended.wait()
+        """Until a crash could not lose the run any more, within the bound that a start waits for the ledger."""
+        await run.intended.wait()
 
     async def cancel_job(
         self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False,
@@ -246,6 +247,17 @@ class Control:
         if not run.counts_as_running:
             raise NotRunning(f"run {run_id} has ended")
         self._ask_to_stop(run, reason, requested_by, force)
+        return run
+
+    async def abandon_run(self, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
+        """Give up the place of a run that could not be terminated. Raises Unknown, NotRunning, StoreError."""
+        run = self.registry.get(run_id)
+        if run is None:
+            await self.run(run_id)
+        if run is None or not run.unconfirmed:
+            raise NotRunning(f"run {run_id} keeps no place that could be given up")
+        run.mailbox.post(AbandonRequested(reason, requested_by))
+        await run.freed.wait()
         return run
 
     def _ask_to_stop(self, run: Run, reason: str | None, requested_by: str | None, force: bool) -> None:

@@ -28,7 +28,9 @@ class Skip:
 class JobEntry:
     """One job and what has become of its runs in this process (and, with a store, before)."""
 
-    __slots__ = ("last_lines", "last_skip", "recent", "skipped", "spec", "timeouts", "totals", "unconfirmed")
+    __slots__ = (
+        "last_lines", "last_skip", "left_behind", "recent", "skipped", "spec", "timeouts", "totals", "unconfirmed",
+    )
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
@@ -38,6 +40,8 @@ class JobEntry:
         self.timeouts = 0
         self.unconfirmed = 0
         """Runs that we stopped and whose end could not be proven."""
+        self.left_behind = 0
+        """Processes that runs which ended by themselves left behind."""
         self.skipped = 0
         self.last_skip: Skip | None = None
         self.last_lines: tuple[tuple[str, str], ...] = ()
@@ -65,6 +69,14 @@ class JobEntry:
         if record.stop is not None:
             self.timeouts += record.stop.cause is StopCause.TIMEOUT
             self.unconfirmed += record.stop.confirmed_at is None
+        elif record.gone is not None:
+            self.left_behind += len(record.gone.survivors)
+
+    def amend(self, record: RunRecord) -> None:
+        """A record that was written anew takes the place of the former one."""
+        for place, known in enumerate(self.recent):
+            if known.launch.id == record.launch.id:
+                self.recent[place] = record
 
     def skip(self, at: datetime, reason: str, scheduled_for: datetime | None, count: int = 1) -> None:
         self.skipped += count

@@ -28,12 +28,13 @@ async def drain(registry: Registry, seconds: float, at_once: asyncio.Event) -> N
         logger.info("Shutting down: nothing runs")
     runs = [run for run in registry if run.counts_as_running]
     _stop(runs)
-    if not len(registry):
+    if _all_are_recorded(registry):
         return
     logger.info("Shutting down: cancelling %d run(s)", len(runs))
     bound = max((run.job.kill_timeout for run in registry), default=0.0) + SLACK_SECONDS
     if not await _all_recorded(registry, bound, None):
-        logger.error("Shutting down: %d run(s) are not recorded yet and are left to the next start", len(registry))
+        left = sum(not run.recorded.is_set() for run in registry)
+        logger.error("Shutting down: %d run(s) are not recorded yet and are left to the next start", left)
 
 
 def _stop(runs: Iterable[Run]) -> None:
@@ -52,4 +53,9 @@ async def _all_recorded(registry: Registry, seconds: float, at_once: asyncio.Eve
     await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for waiter in waiters:
         waiter.cancel()
-    return not len(registry)
+    return _all_are_recorded(registry)
+
+
+def _all_are_recorded(registry: Registry) -> bool:
+    """Those that keep their place beyond their record need not be waited for: nobody knows how long that takes."""
+    return all(run.recorded.is_set() for run in registry)

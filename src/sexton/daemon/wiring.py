@@ -32,7 +32,7 @@ from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
 from sexton.model.settings import Configuration, OnStoreUnavailable, StateSettings
-from sexton.run.conduct import Facilities
+from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.recovery import recover
@@ -118,10 +118,15 @@ class Daemon:
                 lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 
+        def on_amended(run: Run, record: RunRecord) -> None:
+            if (entry := jobs.get(run.job.name)) is not None:
+                entry.amend(record)
+
         node = socket.gethostname()
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
-            output_files=self._output_files, on_recorded=on_recorded, intent_required=self._intent_required(),
+            output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
+            intent_required=self._intent_required(),
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)

@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from itertools import islice
 from typing import Protocol
 
+from sexton.execution import cgroup
 from sexton.execution.birth import kernel, wire
 from sexton.execution.messages import ExecutionMessage
 from sexton.execution.zygote import Born
@@ -21,6 +23,10 @@ ROUSE_SECONDS = 4.0
 """A supervisor that has not told of a start for so long may have been stopped by a job: it is set going."""
 GIVE_UP_SECONDS = 30.0
 """After so long it is ended (its cgroup may be frozen): its run is lost then, but the job and its schedule go on."""
+
+
+MOST_NAMED = 100
+"""Survivors named in a record."""
 
 
 class Keeper(Protocol):
@@ -41,7 +47,7 @@ class HeldState(Enum):
 class Held:
     """One run inside one supervisor, from the request to the proof that nothing is left."""
 
-    __slots__ = ("fds", "keeper", "ordered", "post", "request", "run", "state", "supervisor", "taken_at")
+    __slots__ = ("crowded", "fds", "keeper", "ordered", "post", "request", "run", "state", "supervisor", "taken_at")
 
     def __init__(
         self, keeper: Keeper, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
@@ -54,6 +60,8 @@ class Held:
         self.state = HeldState.QUEUED
         self.supervisor: WarmSupervisor | None = None
         self.taken_at = 0.0
+        self.crowded = False
+        """When the run was over, somebody who was not below the supervisor was in its cgroup."""
         self.ordered = False
         """An order was given, and its answer is waited for."""
 
@@ -87,16 +95,11 @@ class Held:
 
     def left_behind(self) -> tuple[Survivor, ...]:
         """The processes of the run that are alive now, as /proc tells."""
-        if self.supervisor is None or self.state is HeldState.OVER:
+        if self.supervisor is None:
             return ()
-        todo = [self.supervisor.pid]
-        found: list[Survivor] = []
-        while todo and len(found) < 100:
-            for pid in kernel.children_of(todo.pop()):
-                todo.append(pid)
-                if (survivor := _describe(pid)) is not None:
-                    found.append(survivor)
-        return tuple(found)
+        if self.state is HeldState.OVER:
+            return _described(self.supervisor.others()) if self.crowded else ()
+        return _described(_descendants(self.supervisor.pid))
 
     def rouse(self) -> None:
         if self.supervisor is not None and self.state is not HeldState.OVER:
@@ -118,28 +121,61 @@ class Held:
             self.supervisor.rouse()
 
 
+def _descendants(top: int) -> Iterator[int]:
+    todo = [top]
+    while todo:
+        for pid in kernel.children_of(todo.pop()):
+            todo.append(pid)
+            yield pid
+
+
+def _described(pids: Iterable[int]) -> tuple[Survivor, ...]:
+    return tuple(islice((found for pid in pids if (found := _describe(pid)) is not None), MOST_NAMED))
+
+
 def _describe(pid: int) -> Survivor | None:
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
         with open(f"/proc/{pid}/stat", "rb") as stat:
-            state = stat.read().rpartition(b")")[2].split()[0].decode()
+            fields = stat.read().rpartition(b")")[2].split()
+        state, ticks = fields[0].decode(), int(fields[19])
     except (OSError, IndexError):
         return None
-    return None if state in "ZX" else Survivor(pid=pid, uid=uid, state=state)
+    return None if state in "ZX" else Survivor(pid=pid, uid=uid, state=state, wchan=_wchan(pid), started_ticks=ticks)
+
+
+def _wchan(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/wchan") as file:
+            return file.read().strip("0\n") or None
+    except OSError:
+        return None
 
 
 class WarmSupervisor:
-    __slots__ = ("held", "in_cgroup", "number", "orphan", "pid", "private", "retired")
+    __slots__ = ("_cgroup", "held", "number", "orphan", "pid", "private", "retired")
 
-    def __init__(self, born: Born) -> None:
+    def __init__(self, born: Born, cgroups: str | None) -> None:
         self.number = born.number
         self.pid = born.pid
-        self.in_cgroup = born.in_cgroup
+        self._cgroup = f"{cgroups}/s{born.number}" if born.in_cgroup else None
         self.private = born.private
         self.held: Held | None = None
         self.retired = False
         self.orphan = False
         """Its zygote is dead."""
+
+    @property
+    def in_cgroup(self) -> bool:
+        return self._cgroup is not None
+
+    def is_alone(self, said_so: bool) -> bool | None:
+        """Whether nobody else is in its cgroup; a cgroup below that nobody is in does not count. None without one."""
+        return None if self._cgroup is None else said_so or not self.others()
+
+    def others(self) -> list[int]:
+        """Processes in its cgroup besides itself. Those that are not below it were moved there by somebody."""
+        return [pid for pid in cgroup.members(self._cgroup) if pid != self.pid] if self._cgroup is not None else []
 
     def send(self, order: bytes) -> None:
         try:

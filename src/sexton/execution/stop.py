@@ -41,6 +41,8 @@ class Subject(Protocol):
     @property
     def kill_timeout(self) -> float: ...
     @property
+    def grace_is_for_the_tree(self) -> bool: ...
+    @property
     def process_gone(self) -> bool: ...
     @property
     def tree_gone(self) -> bool: ...
@@ -62,17 +64,18 @@ async def bring_down(run: Subject) -> None:
 
 
 async def _graceful_step(run: Subject) -> None:
-    """SIGTERM to the group, then up to killTimeout for the job's own process; at once when that has gone already."""
+    """SIGTERM to the group, then up to killTimeout for the job's own process (or, by killWaitsFor, for all of them); at
+    once when that has gone already."""
     asked = run.now()
     run.terminate()
     # The answer that the signal is out (or refused) comes first, so that no forced step is noted before it.
     await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
     if run.kill_timeout > 0:
         since = run.signalled.at if run.signalled is not None else asked
-        await run.until(lambda: run.process_gone or run.force, Monotonic(since + run.kill_timeout))
+        await run.until(lambda: _gave_in(run) or run.force, Monotonic(since + run.kill_timeout))
     if run.signalled is not None:
         _tell_refusal(run, run.signalled.group_errno, run.signalled.process_errno)
-    if run.process_gone:
+    if _gave_in(run):
         return
     if run.force:
         logger.info("Job %s: the time to end gracefully is cut short by request, killing it...", run.name)
@@ -80,6 +83,10 @@ async def _graceful_step(run: Subject) -> None:
         logger.info(
             "Job %s did not gracefully terminate after %g seconds, killing it...", run.name, run.kill_timeout
         )
+
+
+def _gave_in(run: Subject) -> bool:
+    return run.tree_gone if run.grace_is_for_the_tree else run.process_gone
 
 
 def _tell_refusal(run: Subject, group: int, process: int) -> None:
@@ -110,7 +117,7 @@ async def _forced_step(run: Subject) -> None:
     if run.refused is not None and _will_not_die(run.refused) and not run.process_gone:
         _tell_refusal(run, run.refused.group_errno, run.refused.errno)
     logger.error(
-        "Job %s: its processes could not be ended%s; the run counts as ended beside them", run.name,
+        "Job %s: its processes could not be ended%s", run.name,
         f" ({os.strerror(run.refused.errno)})" if run.refused else "" if settled else " in time",
     )
 

@@ -219,7 +219,7 @@ class Supervisors:
             case Born():
                 self._expected = max(0, self._expected - 1)
                 self._failed_forks = 0
-                supervisor = WarmSupervisor(event)
+                supervisor = WarmSupervisor(event, self._cgroup)
                 self._all[event.number] = supervisor
                 self._loop.add_reader(event.private.fileno(), self._private_readable, supervisor)
                 self._next(supervisor)
@@ -343,7 +343,6 @@ class Supervisors:
     def _report(self, supervisor: WarmSupervisor, held: Held, report: tuple[int, ...]) -> None:
         _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
         at = Monotonic(nanoseconds / 1e9)
-        witness = bool(flags & wire.CGROUP_EMPTY) if supervisor.in_cgroup else None
         match kind:
             case wire.STARTED:
                 held.close_fds()
@@ -357,18 +356,21 @@ class Supervisors:
             case wire.EXITED:
                 usage = Usage(cpu_user_seconds=user / 1e6, cpu_system_seconds=system / 1e6, max_rss_bytes=rss * 1024)
                 empty = bool(flags & wire.ALSO_EMPTY)
-                if empty:
-                    self._over(supervisor, held)
                 self._news.add(held, Exited(value, at, usage))
                 if empty:
-                    self._news.add(held, Emptied(at, witness))
+                    self._emptied(supervisor, held, at, flags)
             case wire.EMPTY:
-                self._over(supervisor, held)
-                self._news.add(held, Emptied(at, witness))
+                self._emptied(supervisor, held, at, flags)
             case wire.SIGNALLED:
                 self._news.add(held, Signalled(at, value, aux))
             case wire.REFUSED:
                 self._news.add(held, KillRefused(at, value, aux, user))
+
+    def _emptied(self, supervisor: WarmSupervisor, held: Held, at: Monotonic, flags: int) -> None:
+        alone = supervisor.is_alone(bool(flags & wire.CGROUP_EMPTY))
+        held.crowded = alone is False
+        self._news.add(held, Emptied(at, alone))
+        self._over(supervisor, held)
 
     def _over(self, supervisor: WarmSupervisor, held: Held) -> None:
         held.state = HeldState.OVER

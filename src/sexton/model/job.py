@@ -43,6 +43,43 @@ class Priority(Enum):
     HIGH = "high"
 
 
+class WhenUnconfirmed(Enum):
+    """What becomes of the place of a run that was stopped and whose end could not be proven."""
+
+    HOLD = "hold"
+    """It keeps its place until it is seen gone or somebody abandons it."""
+    RELEASE = "release"
+    """The binding page's rule: the run has ended when the sequence has finished."""
+
+
+class KillWaitsFor(Enum):
+    """Whose end the grace period waits for."""
+
+    PROCESS = "process"
+    """The job's own process; the binding page's rule."""
+    TREE = "tree"
+    """Every process of the run."""
+
+
+class EndsWhen(Enum):
+    """When a run that nobody stops has ended."""
+
+    OUTPUT_CLOSED = "output-closed"
+    """Its own process has exited and its captured output is closed; the binding page's rule."""
+    EXIT = "exit"
+    """Its own process has exited. What is in the pipes then is read, what comes later is not."""
+
+
+class Leftovers(Enum):
+    """What becomes of the processes that a run leaves behind when it ends by itself."""
+
+    KEEP = "keep"
+    REPORT = "report"
+    """Kept, with a warning and a count."""
+    KILL = "kill"
+    """Ended, before the place of the run goes to another."""
+
+
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where in the configuration something stands. Lines and columns count from 1."""
 
@@ -117,6 +154,10 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """Seconds a run may take, by the monotonic clock, until its captured output closes. None: no bound."""
     kill_timeout: float = 30.0
     """Seconds the job's own process has between the graceful and the forced step."""
+    kill_waits_for: KillWaitsFor = KillWaitsFor.PROCESS
+    ends_when: EndsWhen = EndsWhen.OUTPUT_CLOSED
+    leftovers: Leftovers = Leftovers.KEEP
+    when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
     fails_when: FailsWhen = FailsWhen()
 
     ignored_options: tuple[str, ...] = ()

@@ -90,6 +90,11 @@ class Survivor(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     uid: int | None = None
     state: str | None = None
+    """The state letter of /proc/PID/stat: D is an uninterruptible sleep, which no signal ends."""
+    wchan: str | None = None
+    """Where in the kernel it sleeps, as far as this user may see it."""
+    started_ticks: int | None = None
+    """When it started, in clock ticks since boot: tells it from a stranger with its pid."""
     reason: str | None = None
 
 
@@ -106,6 +111,14 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """When the forced step was taken; it always is, but finds nothing where the tree is gone already."""
     confirmed_at: datetime | None = None
     """When it was proven that nothing of the run is left."""
+
+
+class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody gave up the place of a run whose end could not be proven, and answers for it."""
+
+    at: datetime
+    requested_by: str | None = None
+    reason: str | None = None
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +188,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """As the page on timeouts defines it: -N signal N, -100 timeout, 127 not started."""
     stop: Stop | None = None
     gone: Gone | None = None
+    abandoned: Abandoned | None = None
     containment: Containment = Containment.NONE
     pid: int | None = None
     pid_started_ticks: int | None = None

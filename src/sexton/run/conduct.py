@@ -1,8 +1,9 @@
 """The life of one run, top to bottom. Read this file first.
 
-    wait for those it replaces -> write the intent -> start -> watch (exit, end of output, deadline, stop requests)
+    write the intent -> wait for those it replaces -> start -> watch (exit, end of output, deadline, stop requests)
     -> if it must stop: graceful step, bounded wait, forced step, proof -> ended: counts for no policy any more
     -> wait, bounded, for output that somebody else holds -> verdict -> record
+    -> if it was stopped and is not proven gone: keep its place until it is, or until somebody abandons it
 
 Everything that happens to the run arrives as a message in its mailbox, and only this coroutine takes messages out: the
 run has one writer. Nobody cancels the task; stopping is a message, too. `docs/journey.md` has the picture.
@@ -15,27 +16,23 @@ import logging
 import os
 from collections.abc import Callable
 
-import msgspec
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
-from sexton.execution.messages import StartFailed, Stream
-from sexton.execution.mirror import Mirror
+from sexton.execution.messages import StartFailed
 from sexton.execution.plan import plan
-from sexton.execution.runlog import OutputFiles
-from sexton.execution.stop import SIGNAL_ANSWER_SECONDS, bring_down
-from sexton.execution.supervisors import Supervisors
+from sexton.execution.stop import CONFIRM_SECONDS, SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
-from sexton.model.run import GoneState, Outcome, Phase, RunRecord, StopCause
-from sexton.outcome.verdict import Evidence, judge
+from sexton.model.job import EndsWhen, Leftovers, WhenUnconfirmed
+from sexton.model.run import GoneState, Phase, StopCause
 from sexton.run.drain import drain_held_output
+from sexton.run.facilities import Facilities
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
-from sexton.run.registry import Registry
+from sexton.run.recording import amend, record
 from sexton.run.subject import Subject
-from sexton.run.unwritten import Unwritten
-from sexton.store.port import Ledger
+from sexton.run.unconfirmed import keep_place
 
 logger = logging.getLogger("sexton.run")
 
@@ -47,38 +44,16 @@ LEFTOVER_LOOK_SECONDS = 0.1
 behind."""
 
 
-class Counters(msgspec.Struct):
-    """What went wrong without stopping anything; shown by the API."""
-
-    store_failures: int = 0
-    internal_errors: int = 0
-
-
-class Facilities(msgspec.Struct, frozen=True):
-    """What a run needs from the rest of the daemon."""
-
-    ledger: Ledger
-    supervisors: Supervisors
-    registry: Registry
-    clock: Clock
-    mirror: Mirror | None
-    output_files: OutputFiles | None
-    on_recorded: Callable[[Run, RunRecord], None]
-    """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
-    counters: Counters = msgspec.field(default_factory=Counters)
-    unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
-    intent_required: bool = False
-    """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
-
-
 async def conduct(run: Run, daemon: Facilities) -> None:
     """Live through one run. Never raises: a bug becomes an `internal error` record, and the processes are ended."""
     try:
-        await _wait_for_victims(run)
-        if run.stop is None:
-            await _start(run, daemon)
+        if await _intend(run, daemon):
+            await _wait_for_victims(run)
+            if run.stop is None:
+                await _start(run, daemon)
         if run.started is not None:
             await _watch(run)
+            await _end_leftovers(run)
             if run.stop is not None:
                 await bring_down(Subject(run, _until))
         _end(run, daemon)
@@ -89,7 +64,10 @@ async def conduct(run: Run, daemon: Facilities) -> None:
         daemon.counters.internal_errors += 1
         logger.exception("Job %s: internal error in run %s", run.job.name, run.id)
         await _abort(run, daemon)
-    await _record(run, daemon)
+    await record(run, daemon)
+    if run.unconfirmed:
+        await keep_place(run, _until)
+        await amend(run, daemon)
 
 
 async def _until(run: Run, condition: Callable[[], bool], limit: Monotonic | None = None) -> bool:
@@ -103,19 +81,17 @@ async def _until(run: Run, condition: Callable[[], bool], limit: Monotonic | Non
 
 
 async def _wait_for_victims(run: Run) -> None:
-    """A replacement starts only after the runs that it replaces have ended."""
+    """A replacement starts only after the runs that it replaces have given up their places."""
     await _until(run, lambda: not run.waits_for or run.stop is not None)
 
 
 async def _start(run: Run, daemon: Facilities) -> None:
-    """Intent first, then the process: no process runs that the ledger does not know of."""
+    """From the intent to the process, or to the reason why there is none."""
     if run.gate is None:
         _tell_start(run)
     run.advance(Phase.STARTING)
-    may_start = await _intend(run, daemon)
-    run.intended.set()
     await _until(run, lambda: run.stop is not None or not run.mailbox.waiting)
-    if not may_start or run.stop is not None:
+    if run.stop is not None:
         return
     try:
         _submit(run, daemon)
@@ -160,6 +136,13 @@ async def _stop_a_silent_start(run: Run) -> None:
 
 
 async def _intend(run: Run, daemon: Facilities) -> bool:
+    """Whether it may start: no process runs that the ledger does not know of, and no promise is lost."""
+    may_start = await _write_intent(run, daemon)
+    run.intended.set()
+    return may_start
+
+
+async def _write_intent(run: Run, daemon: Facilities) -> bool:
     """Make the run known to the ledger. A store that fails or hangs is waited for within a bound, then
     `state.onStoreUnavailable` decides: degrade starts all the same (True), fail-closed does not."""
     if not daemon.ledger.capabilities.durable:
@@ -239,27 +222,57 @@ async def _watch(run: Run) -> None:
 
 def _end(run: Run, daemon: Facilities) -> None:
     """The instant at which the run has ended: from here on it counts for no policy, and replacements may start."""
-    at = daemon.clock.monotonic()
-    if run.stop is None and run.exited is not None and run.capture is None:
-        at = run.exited.at
+    at = _end_instant(run) if run.ended_mono is None else run.ended_mono
     run.ended_mono = at
     run.ended_at = run.wall(at)
     run.advance(Phase.ENDED)
     if run.stop is not None and run.proven_gone:
         run.stop = replace(run.stop, confirmed_at=run.ended_at)
+    we_meant_to_end_it = run.stop is not None or run.job.leftovers is Leftovers.KILL
+    if we_meant_to_end_it and not run.proven_gone and run.job.when_unconfirmed is WhenUnconfirmed.HOLD:
+        run.unconfirmed = True
+    else:
+        run.freed.set()
     run.ended.set()
+
+
+def _end_instant(run: Run) -> Monotonic:
+    by_exit = run.capture is None or run.job.ends_when is EndsWhen.EXIT
+    if run.stop is None and run.exited is not None and by_exit:
+        return run.exited.at
+    return run.clock.monotonic()
+
+
+async def _end_leftovers(run: Run) -> None:
+    """leftovers: kill. What a run that ended by itself left behind is ended before its place goes to another."""
+    if run.stop is not None or run.job.leftovers is not Leftovers.KILL or run.held is None or run.proven_gone:
+        return
+    run.ended_mono = _end_instant(run)
+    limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
+    if await _until(run, lambda: run.emptied is not None or run.swept or run.stop is not None, limit):
+        return
+    left = run.held.left_behind()
+    logger.warning("Job %s: run %s has ended and left %d process(es) behind; they are ended (leftovers: kill): %s",
+                   run.job.name, run.id, len(left), ", ".join(str(process.pid) for process in left))
+    run.held.kill()
+    limit = Monotonic(run.clock.monotonic() + CONFIRM_SECONDS)
+    await _until(run, lambda: run.emptied is not None or run.swept or run.refused is not None, limit)
+    run.left = run.held.left_behind()
 
 
 async def _look_for_leftovers(run: Run) -> None:
     """A run that ended by itself may have left processes behind: they are kept, and named in the record."""
     if run.started is None or run.held is None or run.proven_gone or run.emptied is not None:
         return
-    if run.stop is None:
+    if run.stop is None and not run.unconfirmed:
         limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
         if await _until(run, lambda: run.emptied is not None or run.swept, limit):
             return
         run.held.release()
     run.left = run.held.left_behind()
+    if run.stop is None and run.left and run.job.leftovers is Leftovers.REPORT:
+        logger.warning("Job %s: run %s has ended and left %d process(es) behind: %s", run.job.name, run.id,
+                       len(run.left), ", ".join(str(process.pid) for process in run.left))
 
 
 async def _look_again(run: Run) -> None:
@@ -289,63 +302,5 @@ async def _abort(run: Run, daemon: Facilities) -> None:
         run.ended_mono = daemon.clock.monotonic()
         run.ended_at = daemon.clock.now()
     run.ended.set()
-
-
-async def _record(run: Run, daemon: Facilities) -> None:
-    """Verdict and record. The run leaves the registry when the ledger has it, or cannot take it now."""
-    record: RunRecord | None = None
-    try:
-        _decide(run)
-        if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
-            await _finish_log(run)
-        record = replace(run.record(), phase=Phase.RECORDED)  # the run itself says so only when the ledger has it
-        await daemon.ledger.record(record)
-    except StoreError as failure:
-        daemon.counters.store_failures += 1
-        if record is not None:
-            daemon.unwritten.add(record, daemon.ledger)
-        logger.error("Job %s: the record of run %s could not be written (%s); it is tried again until it can be",
-                     run.job.name, run.id, failure)
-    except Exception:
-        logger.exception("Job %s: internal error while recording run %s", run.job.name, run.id)
-    finally:
-        run.phase = Phase.RECORDED
-        daemon.registry.remove(run)
-        run.intended.set()
-        run.recorded.set()
-        daemon.on_recorded(run, record or run.record())
-
-
-def _decide(run: Run) -> None:
-    capture = run.capture
-    lost = "its supervisor was killed, and with it the knowledge of how it ended" if run.lost else None
-    verdict = judge(
-        Evidence(
-            exit_code=run.exit_code, stop=run.stop, start_failure=run.fail_reason, lost=lost,
-            wrote_stdout=capture is not None and capture.wrote(Stream.STDOUT),
-            wrote_stderr=capture is not None and capture.wrote(Stream.STDERR),
-            execution_timeout=run.job.execution_timeout,
-        ),
-        run.job.fails_when,
-    )
-    run.outcome, run.fail_reason = verdict.outcome, verdict.fail_reason
-    if verdict.outcome is Outcome.REPLACED:
-        logger.info("Job %s was replaced by a newer instance (run %s)", run.job.name, run.id)
-    bad = verdict.outcome in (Outcome.FAILURE, Outcome.UNKNOWN)
-    logger.log(
-        logging.WARNING if bad else logging.INFO,
-        "Job %s exit code %s; outcome: %s; fail_reason: %s (run %s)", run.job.name, run.exit_code,
-        verdict.outcome.value, verdict.fail_reason, run.id,
-    )
-
-
-async def _finish_log(run: Run) -> None:
-    assert run.capture is not None and run.capture.log is not None
-    loop = asyncio.get_running_loop()
-    whole = asyncio.Event()
-    run.capture.log.finish(lambda: _set_from_thread(loop, whole))
-    await whole.wait()
-
-
-def _set_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    loop.call_soon_threadsafe(event.set)
+    if not run.unconfirmed:
+        run.freed.set()

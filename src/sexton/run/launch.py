@@ -12,7 +12,8 @@ from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, 
 from sexton.execution.gate import Gate
 from sexton.model.job import JobSpec
 from sexton.model.run import Launch, StopCause, Trigger
-from sexton.run.conduct import Facilities, conduct
+from sexton.run.conduct import conduct
+from sexton.run.facilities import Facilities
 from sexton.run.identity import RunIds
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested, VictimEnded
@@ -26,7 +27,7 @@ def _tell_overlap(job: JobSpec, admission: Admission, scheduled_for: datetime | 
     match admission:
         case Start():
             level = logging.INFO
-        case Refuse(refusal=Refusal.STILL_RUNNING):
+        case Refuse(refusal=Refusal.STILL_RUNNING | Refusal.UNCONFIRMED):
             what = f"; the run due at {scheduled_for.isoformat()} is skipped" if scheduled_for else "; not started"
         case Refuse():
             return  # disabled or shutting down: not for the overlap's sake
@@ -49,9 +50,12 @@ class Launcher:
     def launch(self, job: JobSpec, trigger: Trigger, *, scheduled_for: datetime | None = None,
                requested_by: str | None = None) -> Run | Refuse:
         """Start a run of the job now, or say why not. A Replace marks its victims before anything else happens."""
-        running = self.facilities.registry.running(job.name)
-        admission = decide(job, trigger, [run.id for run in running], shutting_down=self.shutting_down)
-        if running:
+        registry = self.facilities.registry
+        running, unconfirmed = registry.running(job.name), registry.unconfirmed(job.name)
+        admission = decide(
+            job, trigger, [run.id for run in running], [run.id for run in unconfirmed], shutting_down=self.shutting_down
+        )
+        if running or unconfirmed:
             _tell_overlap(job, admission, scheduled_for)
         if isinstance(admission, Refuse):
             self.refused_count += 1
@@ -61,9 +65,9 @@ class Launcher:
     def launch_ahead(self, job: JobSpec, scheduled_for: datetime, gate: Gate) -> Run | None:
         """Claim a run for an instant that is about to come; it starts when the gate opens. None where the decision must
         wait for the instant."""
-        if self.facilities.registry.running(job.name):
+        if self.facilities.registry.of(job.name):
             return None
-        admission = decide(job, Trigger.SCHEDULE, [], shutting_down=self.shutting_down)
+        admission = decide(job, Trigger.SCHEDULE, [], [], shutting_down=self.shutting_down)
         return self._begin(job, Trigger.SCHEDULE, admission, scheduled_for, None, gate) if isinstance(
             admission, Start) else None
 
@@ -87,7 +91,7 @@ class Launcher:
 
     @staticmethod
     async def _tell_when_ended(victim: Run, successor: Run) -> None:
-        await victim.ended.wait()
+        await victim.freed.wait()
         successor.mailbox.post(VictimEnded(victim.id))
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -25,10 +25,11 @@ from sexton.execution.messages import (
     Swept,
 )
 from sexton.model.clock import Clock, Monotonic
-from sexton.model.job import JobSpec
+from sexton.model.job import EndsWhen, JobSpec
 from sexton.model.run import (
     EXIT_NOT_STARTED,
     EXIT_TIMED_OUT,
+    Abandoned,
     Containment,
     Exit,
     Gone,
@@ -43,7 +44,7 @@ from sexton.model.run import (
     Witness,
 )
 from sexton.run.lifecycle import COUNTS_AS_RUNNING, step
-from sexton.run.mailbox import Mailbox, Message, StopRequested, VictimEnded
+from sexton.run.mailbox import AbandonRequested, Mailbox, Message, StopRequested, VictimEnded
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -83,11 +84,17 @@ class Run:
         self.ended_at: datetime | None = None
         self.ended_mono: Monotonic | None = None
         self.left: tuple[Survivor, ...] = ()
+        self.unconfirmed = False
+        """Stopped, not proven gone, and it keeps its place."""
+        self.abandoned: Abandoned | None = None
         self.outcome: Outcome | None = None
         self.fail_reason: str | None = None
         self.intended = asyncio.Event()
         """The ledger has the intent, or is not waited for any longer."""
         self.ended = asyncio.Event()
+        """It has ended by itself, or the stop sequence has finished."""
+        self.freed = asyncio.Event()
+        """Its place may go to another run."""
         self.recorded = asyncio.Event()
 
     @property
@@ -96,6 +103,7 @@ class Run:
 
     @property
     def counts_as_running(self) -> bool:
+        """By its phase. A run whose end is not proven may keep its place beyond that: `unconfirmed`."""
         return self.phase in COUNTS_AS_RUNNING
 
     @property
@@ -134,8 +142,18 @@ class Run:
                 self.waits_for.discard(message.run_id)
             case StopRequested():
                 self._learn_stop(message)
+            case AbandonRequested():
+                self.abandoned = Abandoned(
+                    at=self.clock.now(), requested_by=message.requested_by, reason=message.reason)
             case _:
                 assert_never(message)
+        if self.unconfirmed and (self.proven_gone or self.abandoned is not None):
+            self.free()
+
+    def free(self) -> None:
+        """Give up the place."""
+        self.unconfirmed = False
+        self.freed.set()
 
     def _learn_start(self, message: Started) -> None:
         self.started = message
@@ -180,7 +198,7 @@ class Run:
 
     @property
     def finished_by_itself(self) -> bool:
-        return self.process_gone and self.output_closed
+        return self.process_gone and (self.output_closed or self.job.ends_when is EndsWhen.EXIT)
 
     @property
     def proven_gone(self) -> bool:
@@ -227,7 +245,8 @@ class Run:
                 case None:
                     return Gone(state=GoneState.PROVEN, witnesses=(Witness.SUPERVISOR,))
                 case False:
-                    return Gone(state=GoneState.UNKNOWN, witnesses=(Witness.SUPERVISOR,))
+                    state = GoneState.SURVIVORS if self.left else GoneState.UNKNOWN
+                    return Gone(state=state, witnesses=(Witness.SUPERVISOR,), survivors=self.left)
         if self.phase is Phase.CONFIRMING and self.held is not None:
             return Gone(state=GoneState.UNKNOWN, survivors=self.held.left_behind())
         if self.counts_as_running:
@@ -248,8 +267,8 @@ class Run:
         return RunRecord(
             launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
             exit_code=None if self.ended_mono is None else self.exit_code, stop=self.stop, gone=self.gone(),
-            containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks,
-            started_at=self.started_at, deadline_at=deadline_at,
+            abandoned=self.abandoned, containment=self.containment, pid=self.pid,
+            pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
             finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
             output=self.capture.facts() if self.capture else None, usage=self.usage,
         )

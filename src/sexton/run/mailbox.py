@@ -21,13 +21,20 @@ class StopRequested(msgspec.Struct, frozen=True):
     force: bool = False
 
 
+class AbandonRequested(msgspec.Struct, frozen=True):
+    """Somebody gives up waiting for the proof that the run is gone."""
+
+    reason: str | None = None
+    requested_by: str | None = None
+
+
 class VictimEnded(msgspec.Struct, frozen=True):
-    """A run that this one replaces has ended."""
+    """A run that this one replaces has given up its place."""
 
     run_id: str
 
 
-Message = ExecutionMessage | StopRequested | VictimEnded
+Message = ExecutionMessage | StopRequested | AbandonRequested | VictimEnded
 
 
 class Mailbox:

@@ -1,4 +1,4 @@
-"""What runs here: every run that is not yet recorded, by id and by job."""
+"""What runs here, by id and by job: every run that is not yet recorded, or that is and keeps its place."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ class Registry:
         return self._runs.get(run_id)
 
     def of(self, job: str) -> list[Run]:
-        """The job's runs that are not recorded yet, oldest first."""
+        """All of the job, oldest first."""
         return list(self._jobs.get(job, {}).values())
 
     def running(self, job: str) -> list[Run]:
         """Those of them that count for the concurrency policy."""
         return [run for run in self._jobs.get(job, {}).values() if run.counts_as_running]
+
+    def unconfirmed(self, job: str) -> list[Run]:
+        """The job's runs that were stopped, are not proven gone, and keep their place."""
+        return [run for run in self._jobs.get(job, {}).values() if run.unconfirmed]
 
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._runs.values()))

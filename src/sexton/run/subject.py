@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from sexton.execution.messages import KillRefused, Signalled
 from sexton.model.clock import Monotonic
+from sexton.model.job import KillWaitsFor
 from sexton.model.run import Phase
 from sexton.run.live import Run
 
@@ -28,6 +29,10 @@ class Subject:
     @property
     def kill_timeout(self) -> float:
         return self._run.job.kill_timeout
+
+    @property
+    def grace_is_for_the_tree(self) -> bool:
+        return self._run.job.kill_waits_for is KillWaitsFor.TREE
 
     @property
     def force(self) -> bool:

@@ -57,3 +57,20 @@ def test_a_refusal_names_job_and_policy() -> None:
 def test_allow_is_the_default() -> None:
     """A job that says nothing about overlap overlaps."""
     assert decide(job(), Trigger.SCHEDULE, ["a"], shutting_down=False) == Start()
+
+
+@pytest.mark.parametrize(("policy", "running", "expected"), [
+    (ALLOW, (), Start()),
+    (FORBID, (), Refusal.UNCONFIRMED),
+    (FORBID, ("a",), Refusal.STILL_RUNNING),
+    (REPLACE, (), Replace(("z",))),
+    (REPLACE, ("a",), Replace(("a", "z"))),
+])
+def test_a_run_that_could_not_be_terminated_keeps_its_place(
+    policy: ConcurrencyPolicy, running: tuple[str, ...], expected: Admission | Refusal,
+) -> None:
+    """Forbid says which run and what frees its place; Replace waits for it; Allow does not care."""
+    answer = decide(job(policy), Trigger.SCHEDULE, running, ("z",), shutting_down=False)
+    assert (answer.refusal if isinstance(answer, Refuse) else answer) == expected
+    if isinstance(answer, Refuse) and not running:
+        assert "run z" in answer.message and "abandon" in answer.message

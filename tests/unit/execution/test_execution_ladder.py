@@ -29,6 +29,7 @@ class Scripted:
                  empties_after_kill: float | None = 0.0, gone: bool = False, force_at: float | None = None,
                  refuses: int = 0, answers: bool = True, sweeps: float | None = None) -> None:
         self.kill_timeout = kill_timeout
+        self.grace_is_for_the_tree = False
         self.force = force_at == 0.0
         self.signalled: Signalled | None = None
         self.refused: KillRefused | None = None

@@ -29,10 +29,11 @@ from sexton.execution.messages import (
     Swept,
 )
 from sexton.model.clock import Clock, Monotonic
-from sexton.model.job import ConcurrencyPolicy, JobSpec, Place
+from sexton.model.job import ConcurrencyPolicy, JobSpec, Place, WhenUnconfirmed
 from sexton.model.run import Containment, Launch, OutputFacts, RunRecord, StopCause, Trigger, Usage
 from sexton.run import conduct as conduct_module
-from sexton.run.conduct import Facilities, conduct
+from sexton.run.conduct import conduct
+from sexton.run.facilities import Facilities
 from sexton.run.live import Run
 from sexton.run.mailbox import Message, StopRequested
 from sexton.run.registry import Registry
@@ -44,6 +45,7 @@ USAGE = Usage(cpu_user_seconds=0.0, cpu_system_seconds=0.0, max_rss_bytes=0)
 
 def job(**options: Any) -> JobSpec:
     options.setdefault("capture_stderr", False)
+    options.setdefault("when_unconfirmed", WhenUnconfirmed.RELEASE)  # the rule of the page
     return JobSpec(name="j", command="true", schedule="@daily", place=Place("jobs.yaml", 1, 1), **options)
 
 
@@ -236,7 +238,8 @@ class World:
         )
         await conduct(self.run, daemon)
         assert daemon.counters.internal_errors == 0
-        assert len(registry) == 0 and self.run.recorded.is_set() and len(self.records) == 1
+        assert len(registry) == 0 and self.run.recorded.is_set() and self.run.freed.is_set()
+        assert len(self.records) == 1 or spec.when_unconfirmed is WhenUnconfirmed.HOLD
         return self.records[0]
 
     @property

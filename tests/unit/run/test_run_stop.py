@@ -174,10 +174,10 @@ async def test_a_replacement_waits_for_all_victims(world: World) -> None:
 
 
 async def test_a_replacement_that_is_replaced_never_starts(world: World) -> None:
-    """Stopped while it waits: ended at once as replaced, without an intent and without a process."""
+    """Stopped while it waits: ended at once as replaced, without a process. The ledger knew of the promise."""
     world.stop(1.0, StopCause.REPLACED)
     record = await world.live(job(), frozenset({"a"}))
-    assert record.outcome is Outcome.REPLACED and record.started_at is None and world.intents == 0
+    assert record.outcome is Outcome.REPLACED and record.started_at is None and world.intents == 1
     assert world.ended == 1.0 and record.gone is not None and record.gone.state.value == "proven"
 
 

@@ -1,0 +1,43 @@
+"""What a run needs from the rest of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from sexton.execution.mirror import Mirror
+from sexton.execution.runlog import OutputFiles
+from sexton.execution.supervisors import Supervisors
+from sexton.model.clock import Clock
+from sexton.model.run import RunRecord
+from sexton.run.live import Run
+from sexton.run.registry import Registry
+from sexton.run.unwritten import Unwritten
+from sexton.store.port import Ledger
+
+
+class Counters(msgspec.Struct):
+    """What went wrong without stopping anything; shown by the API."""
+
+    store_failures: int = 0
+    internal_errors: int = 0
+
+
+class Facilities(msgspec.Struct, frozen=True):
+    """What a run needs from the rest of the daemon."""
+
+    ledger: Ledger
+    supervisors: Supervisors
+    registry: Registry
+    clock: Clock
+    mirror: Mirror | None
+    output_files: OutputFiles | None
+    on_recorded: Callable[[Run, RunRecord], None]
+    """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
+    on_amended: Callable[[Run, RunRecord], None] = lambda run, record: None
+    """Told when a record was written anew because its run was seen gone, or abandoned, later."""
+    counters: Counters = msgspec.field(default_factory=Counters)
+    unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
+    intent_required: bool = False
+    """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
