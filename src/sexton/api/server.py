@@ -11,15 +11,17 @@ import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sexton.api import jobs, runs, system
+from sexton.api.connections import Door, Runner
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
-from sexton.daemon.control import Control, NotRunning, Unknown
+from sexton.daemon.control import Connections, Control, NotRunning, Unknown
 from sexton.model.errors import ListenError, StoreError
 from sexton.model.settings import Configuration, WebSettings
 
@@ -27,6 +29,7 @@ logger = logging.getLogger("sexton.api")
 
 ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
 ALLOWED_ORIGINS = web.AppKey("allowed_origins", frozenset[str])
+DOOR = web.AppKey("door", list[Door])
 EXTRA_HEADERS = web.AppKey("extra_headers", dict[str, str])
 READING = ("GET", "HEAD", "OPTIONS")
 INSTANCE = secrets.token_hex(8)
@@ -49,6 +52,7 @@ def make_app(control: Control, settings: WebSettings) -> web.Application:
     app[CONTROL] = control
     app[ALLOWED_ORIGINS] = frozenset(settings.allowed_origins)
     app[ALLOWED_HOSTS] = frozenset(urlsplit(origin).hostname or "" for origin in settings.allowed_origins)
+    app[DOOR] = []
     app[EXTRA_HEADERS] = dict(settings.headers)
     for route in ROUTES:
         # aiohttp's own pattern for a part of a path leaves out braces, which a job's name may have.
@@ -69,6 +73,15 @@ async def _guard(
 ) -> web.StreamResponse:
     """Every answer that is no success is `{"error": reason}`; requests that a foreign web page could have made are
     refused."""
+    with ExitStack() as serving:
+        for door in request.app[DOOR]:
+            serving.enter_context(door.serving(request.protocol))
+        return await _answer(request, handler)
+
+
+async def _answer(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
     try:
         _refuse_foreign(request)
         return await handler(request)
@@ -132,8 +145,12 @@ async def serve(control: Control, configuration: Configuration) -> Callable[[], 
         logger.info("no API: without a `web` section, `sexton jobs` and the like cannot reach this daemon")
         return _nothing
     logging.getLogger("aiohttp.server").addFilter(_worth_a_line)
-    runner = web.AppRunner(make_app(control, settings), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    app = make_app(control, settings)
+    runner = Runner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
+    if runner.door is not None:
+        app[DOOR].append(runner.door)
+        control.connections = lambda: runner.door.counts if runner.door is not None else Connections()
     try:
         for address in settings.listen:
             try:

@@ -228,8 +228,8 @@ def _judge_pidfd(works: bool | str) -> Line:
 
 def _judge_cgroup(facts: ContainmentFacts) -> Line:
     if facts.obstacle is not None:
-        change = change_for(facts.obstacle, facts.home)
-        return _line("cgroup v2", Level.WEAKER, f"{facts.obstacle.value}: {_without_cgroup(facts.changes_user)}", change)
+        found = f"{facts.obstacle.value}: {_without_cgroup(facts.changes_user)}"
+        return _line("cgroup v2", Level.WEAKER, found, change_for(facts.obstacle, facts.home))
     if isinstance(facts.cgroup, str):
         return _line("cgroup v2", Level.WEAKER, f"the probe failed: {facts.cgroup}")
     if not facts.cgroup.joined:

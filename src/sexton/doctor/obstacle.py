@@ -40,6 +40,12 @@ def find_obstacle() -> Obstacle | None:
         os.rmdir(path)
 
 
+def advice(home: Home) -> str:
+    """For a daemon that has got no cgroup: why, and what to change. One line."""
+    obstacle = find_obstacle() or Obstacle.REFUSED
+    return f"{obstacle.value}; for a stronger level: {change_for(obstacle, home)}"
+
+
 def of_errno(number: int | None) -> Obstacle:
     match number:
         case errno.EROFS:
