@@ -21,7 +21,9 @@ SHARE = 4
 """The API gets one descriptor in so many."""
 FEWEST, MOST = 8, 1000
 SETTLED_SECONDS = 1.0
-"""A connection that is not with the server after so long has ended (one that was just accepted is not there yet)."""
+"""A connection that has asked nothing, and is not connected after so long, has ended."""
+PATIENCE_SECONDS = 1.0
+"""How long a connection that is turned away has for its request: closed before that, it might not hear why."""
 TELL_SECONDS = 60.0
 
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: application/json\r\n"
@@ -33,13 +35,26 @@ def bound_for(descriptors: int) -> int:
     return max(FEWEST, min(descriptors // SHARE, MOST))
 
 
+def accepts_for(bound: int) -> int:
+    """Connections that asyncio may accept at once, beyond the bound. Pure."""
+    return max(FEWEST, min(bound // 2, 128))
+
+
 class _TurnedAway(asyncio.Protocol):
     """Says why, and closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(BUSY + b"Content-Length: %d\r\n\r\n" % len(BUSY_BODY) + BUSY_BODY)
-        transport.close()
+        self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(BUSY + b"Content-Length: %d\r\n\r\n" % len(BUSY_BODY) + BUSY_BODY)
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
 
 
 class Door:
@@ -52,6 +67,8 @@ class Door:
         self._used: dict[RequestHandler, float] = {}
         """When each connection was made, or its last request answered."""
         self._busy: set[RequestHandler] = set()
+        self._new: set[RequestHandler] = set()
+        """Those that have not asked for anything yet."""
         self._closed = self._turned_away = self._untold = 0
         self._told_at = -TELL_SECONDS
 
@@ -64,12 +81,14 @@ class Door:
             return _TurnedAway()
         made = self._server()
         self._used[made] = self._loop.time()
+        self._new.add(made)
         return made
 
     @contextmanager
     def serving(self, connection: RequestHandler) -> Iterator[None]:
         """While a request is answered its connection is not idle."""
         self._busy.add(connection)
+        self._new.discard(connection)
         try:
             yield
         finally:
@@ -84,22 +103,25 @@ class Door:
                            turned_away=self._turned_away)
 
     def _forget_ended(self) -> None:
-        living = set(self._server.connections)
         settled = self._loop.time() - SETTLED_SECONDS
         for connection, used in list(self._used.items()):
-            if connection not in living and used < settled:
-                del self._used[connection]
+            if not connection.connected and (connection not in self._new or used < settled):
+                self._forget(connection)  # its handler may still be at work, for nobody
 
     def _close_idlest(self) -> bool:
         idle = [connection for connection in self._used if connection not in self._busy]
         if not idle:
             return False
         idlest = min(idle, key=self._used.__getitem__)
-        del self._used[idlest]
+        self._forget(idlest)
         idlest.force_close()
         self._closed += 1
         self._tell()
         return True
+
+    def _forget(self, connection: RequestHandler) -> None:
+        del self._used[connection]
+        self._new.discard(connection)
 
     def _tell(self) -> None:
         """At most once a minute: whoever can connect could fill the log."""

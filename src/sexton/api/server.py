@@ -18,10 +18,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sexton.api import jobs, runs, system
-from sexton.api.connections import Door, Runner
+from sexton.api.connections import Door, Runner, accepts_for
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
-from sexton.daemon.control import Connections, Control, NotRunning, Unknown
+from sexton.daemon.control import Control, NotRunning, Unknown
 from sexton.model.errors import ListenError, StoreError
 from sexton.model.settings import Configuration, WebSettings
 
@@ -32,6 +32,8 @@ ALLOWED_ORIGINS = web.AppKey("allowed_origins", frozenset[str])
 DOOR = web.AppKey("door", list[Door])
 EXTRA_HEADERS = web.AppKey("extra_headers", dict[str, str])
 READING = ("GET", "HEAD", "OPTIONS")
+BACKLOG = 128
+"""Connections that may wait to be accepted."""
 INSTANCE = secrets.token_hex(8)
 
 
@@ -148,13 +150,15 @@ async def serve(control: Control, configuration: Configuration) -> Callable[[], 
     app = make_app(control, settings)
     runner = Runner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    if runner.door is not None:
-        app[DOOR].append(runner.door)
-        control.connections = lambda: runner.door.counts if runner.door is not None else Connections()
+    door = runner.door
+    assert door is not None
+    app[DOOR].append(door)
+    control.connections = lambda: door.counts
+    accepts = accepts_for(door.bound)
     try:
         for address in settings.listen:
             try:
-                await _listen(runner, address, settings.socket_mode)
+                await _listen(runner, address, settings.socket_mode, accepts)
             except OSError as failure:
                 why = os.strerror(failure.errno) if failure.errno else str(failure)
                 raise ListenError(f"cannot listen on {address}: {why}") from failure
@@ -182,7 +186,7 @@ def _answers(path: str) -> bool:
         return True
 
 
-async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None) -> None:
+async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None, accepts: int) -> None:
     parts = urlsplit(address)
     if parts.scheme == "unix":
         path = parts.path
@@ -193,12 +197,34 @@ async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None) 
                 os.unlink(path)  # left by a daemon that was killed
         except FileNotFoundError:
             pass
+        listening = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)  # from the first moment nobody but us may connect
         try:
-            await web.UnixSite(runner, path).start()
+            listening.bind(path)
+        except OSError:
+            listening.close()
+            raise
         finally:
             os.umask(before)
+        await _accept(runner, listening, accepts)
         if socket_mode is not None:
             os.chmod(path, socket_mode)
     else:
-        await web.TCPSite(runner, parts.hostname, parts.port or 80, reuse_address=True).start()
+        for family, kind, protocol, _, at in socket.getaddrinfo(parts.hostname, parts.port or 80,
+                                                                type=socket.SOCK_STREAM):
+            listening = socket.socket(family, kind, protocol)
+            try:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind(at)
+            except OSError:
+                listening.close()
+                raise
+            await _accept(runner, listening, accepts)
+
+
+async def _accept(runner: web.AppRunner, listening: socket.socket, accepts: int) -> None:
+    """asyncio accepts as many at once as may wait: fewer than that, where descriptors are few."""
+    await web.SockSite(runner, listening, backlog=accepts).start()
+    listening.listen(BACKLOG)
