@@ -37,6 +37,15 @@ class _Collector:
         yield CounterMetricFamily("sexton_config_reload_failures", "Loads that were refused",
                                   value=health.reload_failures)
         yield CounterMetricFamily("sexton_store_failures", "Writes that the store refused", value=health.store_failures)
+        yield GaugeMetricFamily("sexton_store_ok", "0 while the store takes no records",
+                                value=float(health.store_problem is None))
+        yield GaugeMetricFamily("sexton_unwritten_records", "Records that wait for the store",
+                                value=health.unwritten_records)
+        yield GaugeMetricFamily("sexton_api_connections", "Open connections to the API", value=health.connections.open)
+        yield CounterMetricFamily("sexton_api_connections_closed_idle", "Idle ones closed for new ones",
+                                  value=health.connections.closed_idle)
+        yield CounterMetricFamily("sexton_api_connections_refused", "Connections turned away, or not accepted",
+                                  value=health.connections.turned_away + health.connections.not_accepted)
         yield CounterMetricFamily("sexton_mirror_dropped_bytes", "Captured output not repeated: nobody read ours",
                                   value=health.mirror_dropped_bytes)
         yield from self._jobs()

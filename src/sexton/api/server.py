@@ -11,12 +11,14 @@ import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sexton.api import jobs, runs, system
+from sexton.api.connections import Door, Runner, accepts_for
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
 from sexton.daemon.control import Control, NotRunning, Unknown
@@ -27,8 +29,11 @@ logger = logging.getLogger("sexton.api")
 
 ALLOWED_HOSTS = web.AppKey("allowed_hosts", frozenset[str])
 ALLOWED_ORIGINS = web.AppKey("allowed_origins", frozenset[str])
+DOOR = web.AppKey("door", list[Door])
 EXTRA_HEADERS = web.AppKey("extra_headers", dict[str, str])
 READING = ("GET", "HEAD", "OPTIONS")
+BACKLOG = 128
+"""Connections that may wait to be accepted."""
 INSTANCE = secrets.token_hex(8)
 
 
@@ -49,6 +54,7 @@ def make_app(control: Control, settings: WebSettings) -> web.Application:
     app[CONTROL] = control
     app[ALLOWED_ORIGINS] = frozenset(settings.allowed_origins)
     app[ALLOWED_HOSTS] = frozenset(urlsplit(origin).hostname or "" for origin in settings.allowed_origins)
+    app[DOOR] = []
     app[EXTRA_HEADERS] = dict(settings.headers)
     for route in ROUTES:
         # aiohttp's own pattern for a part of a path leaves out braces, which a job's name may have.
@@ -69,6 +75,15 @@ async def _guard(
 ) -> web.StreamResponse:
     """Every answer that is no success is `{"error": reason}`; requests that a foreign web page could have made are
     refused."""
+    with ExitStack() as serving:
+        for door in request.app[DOOR]:
+            serving.enter_context(door.serving(request.protocol))
+        return await _answer(request, handler)
+
+
+async def _answer(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
     try:
         _refuse_foreign(request)
         return await handler(request)
@@ -132,12 +147,18 @@ async def serve(control: Control, configuration: Configuration) -> Callable[[], 
         logger.info("no API: without a `web` section, `sexton jobs` and the like cannot reach this daemon")
         return _nothing
     logging.getLogger("aiohttp.server").addFilter(_worth_a_line)
-    runner = web.AppRunner(make_app(control, settings), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    app = make_app(control, settings)
+    runner = Runner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
+    door = runner.door
+    assert door is not None
+    app[DOOR].append(door)
+    control.connections = lambda: door.counts
+    accepts = accepts_for(door.bound)
     try:
         for address in settings.listen:
             try:
-                await _listen(runner, address, settings.socket_mode)
+                await _listen(runner, address, settings.socket_mode, accepts)
             except OSError as failure:
                 why = os.strerror(failure.errno) if failure.errno else str(failure)
                 raise ListenError(f"cannot listen on {address}: {why}") from failure
@@ -165,7 +186,7 @@ def _answers(path: str) -> bool:
         return True
 
 
-async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None) -> None:
+async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None, accepts: int) -> None:
     parts = urlsplit(address)
     if parts.scheme == "unix":
         path = parts.path
@@ -176,12 +197,34 @@ async def _listen(runner: web.AppRunner, address: str, socket_mode: int | None) 
                 os.unlink(path)  # left by a daemon that was killed
         except FileNotFoundError:
             pass
+        listening = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)  # from the first moment nobody but us may connect
         try:
-            await web.UnixSite(runner, path).start()
+            listening.bind(path)
+        except OSError:
+            listening.close()
+            raise
         finally:
             os.umask(before)
+        await _accept(runner, listening, accepts)
         if socket_mode is not None:
             os.chmod(path, socket_mode)
     else:
-        await web.TCPSite(runner, parts.hostname, parts.port or 80, reuse_address=True).start()
+        for family, kind, protocol, _, at in socket.getaddrinfo(parts.hostname, parts.port or 80,
+                                                                type=socket.SOCK_STREAM):
+            listening = socket.socket(family, kind, protocol)
+            try:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind(at)
+            except OSError:
+                listening.close()
+                raise
+            await _accept(runner, listening, accepts)
+
+
+async def _accept(runner: web.AppRunner, listening: socket.socket, accepts: int) -> None:
+    """asyncio accepts as many at once as may wait: fewer than that, where descriptors are few."""
+    await web.SockSite(runner, listening, backlog=accepts).start()
+    listening.listen(BACKLOG)

@@ -116,12 +116,21 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
+class Connections(msgspec.Struct, frozen=True, kw_only=True):
+    open: int = 0
+    bound: int = 0
+    closed_idle: int = 0
+    turned_away: int = 0
+    not_accepted: int = 0
+
+
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     version: str
     node: str
     started_at: datetime
     containment: str
+    containment_advice: str | None = None
     durable: bool
     jobs: int
     running: int
@@ -133,5 +142,8 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     mirror_dropped_bytes: int = 0
     log_lines_dropped: int = 0
     store_failures: int = 0
+    store_problem: str | None = None
+    unwritten_records: int = 0
+    connections: Connections = Connections()
     supervisors: dict[str, int] = {}
     configuration_warnings: tuple[str, ...] = ()

@@ -24,6 +24,21 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A word that is no command: the nearest one is named, or how to start a daemon from a file of that name."""
+        if action.dest != "command" or action.choices is None or value in action.choices:
+            return super()._check_value(action, value)
+        import difflib  # seldom needed, and commands are to be quick
+        import os
+
+        known = [str(choice) for choice in action.choices]
+        hint = ""
+        if close := difflib.get_close_matches(value, known, n=1):
+            hint = f"; did you mean {close[0]!r}?"
+        elif os.path.exists(value):
+            hint = f"; to run the daemon with it: sexton -c {value}"
+        raise argparse.ArgumentError(None, f"{value!r} is no command{hint} (commands: {', '.join(known)})")
+
 
 def make_parser() -> Parser:
     parser = Parser(
@@ -46,6 +61,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     _add_check(commands)
+    _add_doctor(commands)
     _add_showing(commands)
     _add_commanding(commands)
     _add_schedule(commands)
@@ -92,6 +108,18 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 def _add_check(commands: Any) -> None:
     parser = _command(commands, "check", "Check configurations: all errors, with their places")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder of files")
+    _add_json(parser)
+
+
+def _add_doctor(commands: Any) -> None:
+    parser = _command(commands, "doctor", "What this machine gives, and the one thing to change for more")
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="PATH",
+        default=argparse.SUPPRESS,
+        help="also try what the jobs of this file or folder need",
+    )
     _add_json(parser)
 
 

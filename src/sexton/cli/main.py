@@ -43,6 +43,10 @@ def _run(options: Namespace, config: str) -> int:
         if options.command is None:
             return check([config], as_json=False)
         return check(options.paths, as_json=options.json)
+    if options.command == "doctor":
+        from sexton.cli.doctor import doctor
+
+        return doctor(options)
     from sexton.cli.commands import run_command
 
     return run_command(options, config)

@@ -61,6 +61,9 @@ def _facts(found: HealthAnswer) -> list[tuple[str, Cell]]:
         ("skipped as too late", found.skipped_late),
         ("launches refused", found.launches_refused),
         ("store failures", found.store_failures),
+        ("records not yet written", found.unwritten_records),
+        ("API connections closed", found.connections.closed_idle),
+        ("API connections refused", found.connections.turned_away + found.connections.not_accepted),
         ("log lines dropped", found.log_lines_dropped),
         ("mirrored bytes dropped", found.mirror_dropped_bytes),
     )
@@ -71,10 +74,11 @@ def _facts(found: HealthAnswer) -> list[tuple[str, Cell]]:
         ("started", Cell(f"{instant(found.started_at)} ({distance(found.started_at, now)})")),
         ("jobs", Cell(f"{found.jobs}, {found.running} running")),
         ("records", Cell("kept on disk") if found.durable else Cell("in memory only", Tone.WARN)),
-        ("containment", Cell(found.containment)),
+        ("containment", Cell(" - ".join(filter(None, (found.containment, found.containment_advice))))),
         ("supervisors", Cell(", ".join(f"{n} {_POOL.get(name, name)}" for name, n in found.supervisors.items()))),
         ("configuration", Cell(f"{loaded} ({instant(last.at)})", Tone.PLAIN if last.ok else Tone.BAD)),
         *((name, Cell(str(count), Tone.WARN if count else Tone.FAINT)) for name, count in counts),
+        *(("store", Cell(problem, Tone.BAD)) for problem in filter(None, (found.store_problem,))),
         *(("error", Cell(finding, Tone.BAD)) for finding in (() if last.ok else last.findings)),
         *(("warning", Cell(warning, Tone.WARN)) for warning in found.configuration_warnings),
     ]

@@ -36,6 +36,17 @@ from sexton.store.port import JobHistory, Ledger, ended_at
 logger = logging.getLogger("sexton.control")
 
 
+class Connections(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the API: how many there are and may be, and what the bound has cost since the start."""
+
+    open: int = 0
+    bound: int = 0
+    closed_idle: int = 0
+    turned_away: int = 0
+    not_accepted: int = 0
+    """The daemon was out of descriptors."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the daemon does its work, and what it could not do."""
 
@@ -44,6 +55,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     started_at: datetime
     containment: str
+    containment_advice: str | None
     durable: bool
     jobs: int
     running: int
@@ -56,6 +68,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     mirror_dropped_bytes: int
     log_lines_dropped: int
     store_failures: int
+    store_problem: str | None
+    unwritten_records: int
+    connections: Connections
     supervisors: dict[str, int]
     configuration_warnings: tuple[str, ...]
     clock_watch: bool
@@ -90,6 +105,9 @@ class Control:
         self.supervisors = supervisors
         self._logs_dropped = logs_dropped
         self.clock_watch = False
+        self.containment_advice: str | None = None
+        self.connections: Callable[[], Connections] = Connections
+        self.accepts_failed: Callable[[], int] = lambda: 0
         self._output_files = output_files
 
     # ---------------------------------------------------------------- asking
@@ -101,16 +119,22 @@ class Control:
     def health(self) -> Health:
         last = self.reloader.last
         mirror = self.launcher.facilities.mirror
+        problem = self.ledger.problem
+        well = last.ok and problem is None and not len(self._unwritten)
         return Health(
-            status="shutting down" if self.launcher.shutting_down else "ok" if last.ok else "degraded",
+            status="shutting down" if self.launcher.shutting_down else "ok" if well else "degraded",
             version=__version__, node=self.node, started_at=self.started_at,
-            containment=self.supervisors.containment.value, durable=self.ledger.capabilities.durable,
+            containment=self.supervisors.containment.value, containment_advice=self.containment_advice,
+            durable=self.ledger.capabilities.durable,
             jobs=len(self.jobs), running=sum(run.counts_as_running for run in self.registry),
             unconfirmed=sum(run.unconfirmed for run in self.registry), last_reload=last,
             reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
             launches_refused=self.launcher.refused_count,
             mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self._logs_dropped(),
-            store_failures=self.launcher.facilities.counters.store_failures, supervisors=self.supervisors.counts,
+            store_failures=self.launcher.facilities.counters.store_failures, store_problem=problem,
+            unwritten_records=len(self._unwritten),
+            connections=msgspec.structs.replace(self.connections(), not_accepted=self.accepts_failed()),
+            supervisors=self.supervisors.counts,
             configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
             clock_watch=self.clock_watch,
         )

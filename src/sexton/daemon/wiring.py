@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import time
@@ -22,6 +23,7 @@ from sexton.daemon.reload import Reloader
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.timetable import occurrences_for
+from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel
 from sexton.execution.mirror import Mirror
@@ -91,13 +93,17 @@ class Daemon:
             self._output_files.forget(list(run_ids))
 
     async def _with_store(self, store: MemoryStore | SqliteStore) -> int:
+        self._troubles = Troubles()
+        asyncio.get_running_loop().set_exception_handler(self._troubles)
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
         await recover(store, self._clock.now())
         base = cgroup.claim()
         supervisors = Supervisors(base, raise_descriptor_limit())
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
         mirror = Mirror()
-        logger.info("sexton %s on %s: containment %s", __version__, socket.gethostname(), supervisors.containment.value)
+        self._advice = None if base is not None else _containment_advice()
+        logger.info("sexton %s on %s: containment %s%s", __version__, socket.gethostname(),
+                    supervisors.containment.value, f" ({self._advice})" if self._advice else "")
         try:
             await self._with_processes(store, supervisors, mirror)
         finally:
@@ -143,6 +149,8 @@ class Daemon:
         jobs.recall(await store.recent(REMEMBERED_RUNS))
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active
+        control.containment_advice = self._advice
+        control.accepts_failed = lambda: self._troubles.accepts_failed
         gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
@@ -209,3 +217,10 @@ class Daemon:
             task = asyncio.get_running_loop().create_task(reloader.reload())
             self._background.add(task)
             task.add_done_callback(self._background.discard)
+
+
+def _containment_advice() -> str:
+    from sexton.doctor.home import find_home  # only where there is something to say
+    from sexton.doctor.obstacle import advice
+
+    return advice(find_home(os.environ))

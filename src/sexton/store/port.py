@@ -45,7 +45,12 @@ class Ledger(Protocol):
     A run's record replaces its intent: a run is in the ledger once, whatever happens in between.
     """
 
-    capabilities: Capabilities
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the store takes no writes now, as far as it knows; None while it does. Never waits."""
 
     async def open(self) -> None:
         """Make the store ready (create, migrate, recover). Raises StoreError when it cannot be used."""

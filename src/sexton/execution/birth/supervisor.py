@@ -158,10 +158,10 @@ class Supervisor:
                 locate(argv[0], env), argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED,
                 resetids=user is not None,
             )
-        except (OSError, ValueError, OverflowError) as refused:
-            number = getattr(refused, "errno", None) or errno.EINVAL
+        except (OSError, ValueError, OverflowError, MemoryError) as refused:
+            default = errno.ENOMEM if isinstance(refused, MemoryError) else errno.EINVAL
             self.alone = self.cgroup_flag()
-            self.say(wire.FAILED, value=number, aux=stage, flags=self.alone)
+            self.say(wire.FAILED, value=getattr(refused, "errno", None) or default, aux=stage, flags=self.alone)
         else:
             self.main_alive = True
             self.unsaid = self.record(wire.STARTED, value=self.main)  # one that is over already says both at once

@@ -23,6 +23,7 @@ class MemoryStore:
     """
 
     capabilities = Capabilities(durable=False)
+    problem: str | None = None
 
     def __init__(
         self, *, max_runs_per_job: int = 1000, on_pruned: Callable[[Sequence[str]], None] | None = None

@@ -72,6 +72,11 @@ class Reader:
         rows = await self._ask(lambda db: db.execute(statements.GET_STATE, (job, key)).fetchall())
         return str(rows[0][0]) if rows else None
 
+    def turn_to(self, connection: sqlite3.Connection) -> None:
+        """Read from here on from another file. For any thread."""
+        before, self._connection = self._connection, connection
+        self._thread.submit(before.close)
+
     async def close(self) -> None:
         """Break off what is being read, and let go of the connection."""
         self._connection.interrupt()

@@ -14,7 +14,8 @@ from sexton.store.sqlite.batch import Intend, Note, Prune, PutState, Record
 from sexton.store.sqlite.directory import DirectoryLock, deployment_directory, prepare_directory
 from sexton.store.sqlite.reader import Reader
 from sexton.store.sqlite.schema import open_reader, open_writer
-from sexton.store.sqlite.writer import Tally, Writer, WriterStatistics, take_tally
+from sexton.store.sqlite.whereabouts import Whereabouts
+from sexton.store.sqlite.writer import Opened, Writer, WriterStatistics, take_tally
 
 
 class SqliteStore:
@@ -55,20 +56,42 @@ class SqliteStore:
     def statistics(self) -> WriterStatistics:
         return WriterStatistics() if self._writer is None else self._writer.statistics
 
+    @property
+    def problem(self) -> str | None:
+        return None if self._writer is None else self._writer.problem
+
     async def open(self) -> None:
         if self._lock is not None:
             raise StoreError("the store is open already")
         ledger = await asyncio.to_thread(prepare_directory, self._directory)
         self._lock = DirectoryLock(self._directory)
         try:
-            writing, tally, reading = await asyncio.to_thread(_connect, ledger)
+            opened, reading = await asyncio.to_thread(_connect, ledger)
         except BaseException:
             self._release()
             raise
         self._reader = Reader(reading)
         self._writer = Writer(
-            writing, tally, max_runs_per_job=self._max_runs_per_job, on_pruned=self._on_pruned
+            opened, max_runs_per_job=self._max_runs_per_job, on_pruned=self._on_pruned, renew=self._renew
         )
+
+    def _renew(self) -> Opened:
+        """On the writer's thread: the directory was deleted under us. What a restart would do: take it, and begin a new
+        ledger. Raises StoreError."""
+        ledger = prepare_directory(self._directory)
+        lock = DirectoryLock(self._directory)
+        try:
+            opened, reading = _connect(ledger)
+        except BaseException:
+            lock.release()
+            raise
+        if self._reader is not None:
+            self._reader.turn_to(reading)
+        else:
+            reading.close()
+        self._release()
+        self._lock = lock
+        return opened
 
     async def close(self) -> None:
         """Raises StoreError when the queue could not be written within `close_timeout`."""
@@ -134,11 +157,12 @@ class SqliteStore:
             self._lock = None
 
 
-def _connect(ledger: Path) -> tuple[sqlite3.Connection, Tally, sqlite3.Connection]:
+def _connect(ledger: Path) -> tuple[Opened, sqlite3.Connection]:
     writing = open_writer(ledger)
     try:
-        return writing, take_tally(writing), open_reader(ledger)
-    except sqlite3.Error as error:
+        opened = Opened(connection=writing, tally=take_tally(writing), whereabouts=Whereabouts(ledger))
+        return opened, open_reader(ledger)
+    except (sqlite3.Error, OSError) as error:
         writing.close()
         raise StoreError(f"{ledger} cannot be read: {error}") from error
     except StoreError:

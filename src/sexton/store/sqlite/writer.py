@@ -16,11 +16,15 @@ from sexton.model.errors import StoreError
 from sexton.store.sqlite import statements
 from sexton.store.sqlite.batch import Batch, Change, Prune, fold
 from sexton.store.sqlite.fairness import Fairness
+from sexton.store.sqlite.whereabouts import LedgerMissing, Whereabouts
 
 log = logging.getLogger(__name__)
 
 MOST_CHANGES_PER_COMMIT: Final = 4096
 """Keeps a commit after a long stall to a few megabytes."""
+
+LOOK_SECONDS: Final = 15.0
+"""How long a ledger that was deleted or replaced may go unnoticed while nothing is written."""
 
 _NOT_ONE_WRITES_FAULT: Final = frozenset({
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED,
@@ -58,25 +62,34 @@ def take_tally(connection: sqlite3.Connection) -> Tally:
     )
 
 
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger file, open for the writer."""
+
+    connection: sqlite3.Connection
+    tally: Tally
+    whereabouts: Whereabouts
+
+
 class Writer:
     """Owns the writing connection. `submit`, `post` and `stop` are for the event loop's thread only."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
-        tally: Tally,
+        opened: Opened,
         *,
         max_runs_per_job: int,
         on_pruned: Callable[[Sequence[str]], None] | None,
+        renew: Callable[[], Opened],
     ) -> None:
-        self._connection = connection
+        """`renew`, called on the writer's thread, begins a new ledger where ours was deleted; raises StoreError."""
+        self._renew = renew
+        self._problem: str | None = None
+        self._misplaced = False
         self._max_runs = max_runs_per_job
         self._on_pruned = on_pruned
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._encode = msgspec.json.Encoder().encode
-        self._next_seq = tally.next_seq
-        # An upper bound: a second record of a run is counted again until the next prune of its job.
-        self._kept = dict(tally.kept)
+        self._take_up(opened)
         self._commits = self._changes = self._failed = 0
         self._loop = asyncio.get_running_loop()
         self._stopped = self._loop.create_future()
@@ -87,6 +100,11 @@ class Writer:
     @property
     def statistics(self) -> WriterStatistics:
         return WriterStatistics(commits=self._commits, changes=self._changes, failed_changes=self._failed)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written now; None while it can."""
+        return self._problem
 
     def submit(self, change: Change) -> Waiter:
         """Queue a change; the future is done when it is durable, or holds a StoreError."""
@@ -135,11 +153,48 @@ class Writer:
             log.error("the ledger did not close cleanly: %s", error)
         self._call(_resolve, self._stopped)
 
+    def _take_up(self, opened: Opened) -> None:
+        self._connection, self._whereabouts = opened.connection, opened.whereabouts
+        self._next_seq = opened.tally.next_seq
+        # An upper bound: a second record of a run is counted again until the next prune of its job.
+        self._kept = dict(opened.tally.kept)
+
+    def _find_ledger(self) -> None:
+        """What is written must be at the path afterwards. Raises StoreError."""
+        try:
+            self._whereabouts.check()
+        except LedgerMissing as missing:
+            fresh = self._renew()
+            log.error("%s; a new one was begun there, without the history of the old one", missing)
+            self._connection.close()
+            self._take_up(fresh)
+
+    def _look(self) -> None:
+        """Nothing is to be written: is the ledger still there?"""
+        try:
+            self._find_ledger()
+        except Exception as failure:
+            self._trouble(failure)
+        else:
+            if self._misplaced:
+                self._settled()  # any other trouble ends with a commit
+
+    def _trouble(self, failure: Exception) -> None:
+        if self._problem is None:
+            log.error("the ledger takes no records: %s", failure)
+        self._problem = str(failure)
+        self._misplaced = isinstance(failure, StoreError)
+
+    def _settled(self) -> None:
+        if self._problem is not None:
+            log.warning("the ledger takes records again")
+            self._problem, self._misplaced = None, False
+
     def _take(self) -> tuple[list[_Pending], bool]:
         """All that is queued (waiting for something to be), and whether there will be more."""
         taken: list[_Pending] = []
         try:
-            item = self._queue.get()
+            item = self._queue.get(timeout=LOOK_SECONDS)
             while item is not None:
                 taken.append(item)
                 # What comes after a prune must not be seen by it.
@@ -147,19 +202,25 @@ class Writer:
                     return taken, True
                 item = self._queue.get_nowait()
         except Empty:
+            if not taken:
+                self._look()
             return taken, True
         return taken, False
 
     def _write(self, pending: Sequence[_Pending]) -> tuple[list[_Settled], list[str]]:
         """Commit the changes together; when one of them is at fault, one by one."""
         try:
+            self._find_ledger()
             asked, retired = self._commit([change for change, _ in pending])
         except Exception as error:
             # Nothing may end this thread while somebody waits for it.
             if len(pending) > 1 and not _concerns_all(error):
                 return self._write_singly(pending)
             self._failed += len(pending)
+            if _concerns_all(error):
+                self._trouble(error)
             return [(waiter, _failure(error)) for _, waiter in pending], []
+        self._settled()
         self._changes += len(pending)
         return [(waiter, asked if isinstance(change, Prune) else None) for change, waiter in pending], retired
 
@@ -240,6 +301,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 def _failure(error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
     failure = StoreError(f"the ledger could not be written: {error}")
     failure.__cause__ = error
     return failure
@@ -247,5 +310,7 @@ def _failure(error: Exception) -> StoreError:
 
 def _concerns_all(error: Exception) -> bool:
     """Whether the disk or the file is at fault, so that trying each write alone would only fail as often."""
+    if isinstance(error, StoreError):
+        return True  # it is not where it was
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF) in _NOT_ONE_WRITES_FAULT
