@@ -18,12 +18,11 @@ from sexton.execution import cgroup, orphans, request, sizing
 from sexton.execution.birth import wire
 from sexton.execution.gate import Gate
 from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
+from sexton.execution.interim import interim
 from sexton.execution.messages import (
     Emptied,
     ExecutionMessage,
     Exited,
-    KillRefused,
-    Signalled,
     Started,
     StartFailed,
     SupervisorLost,
@@ -349,7 +348,7 @@ class Supervisors:
                 held.close_fds()
                 held.state = HeldState.LIVE
                 contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
-                self._news.add(held, Started(value, at, contained))
+                self._news.add(held, Started(value, at, contained, flags, aux))
             case wire.FAILED:
                 held.close_fds()
                 self._over(supervisor, held)
@@ -365,10 +364,8 @@ class Supervisors:
             case wire.EMPTY:
                 self._over(supervisor, held)
                 self._news.add(held, Emptied(at, witness))
-            case wire.SIGNALLED:
-                self._news.add(held, Signalled(at, value, aux))
-            case wire.REFUSED:
-                self._news.add(held, KillRefused(at, value, aux, user))
+            case _:
+                self._news.add(held, interim(report, at))
 
     def _over(self, supervisor: WarmSupervisor, held: Held) -> None:
         held.state = HeldState.OVER

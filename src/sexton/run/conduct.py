@@ -19,9 +19,11 @@ import msgspec
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
+from sexton.execution.limits import LimitsRefused
 from sexton.execution.messages import StartFailed, Stream
 from sexton.execution.mirror import Mirror
 from sexton.execution.plan import plan
+from sexton.execution.request import LIMITS_STAGE
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.stop import SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.execution.supervisors import Supervisors
@@ -29,6 +31,7 @@ from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
 from sexton.model.run import GoneState, Outcome, Phase, RunRecord, StopCause
 from sexton.outcome.verdict import Evidence, judge
+from sexton.run.confine import Confining
 from sexton.run.drain import drain_held_output
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
@@ -65,6 +68,7 @@ class Facilities(msgspec.Struct, frozen=True):
     output_files: OutputFiles | None
     on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
+    confining: Confining = msgspec.field(default_factory=Confining)
     counters: Counters = msgspec.field(default_factory=Counters)
     unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False
@@ -120,7 +124,7 @@ async def _start(run: Run, daemon: Facilities) -> None:
     try:
         _submit(run, daemon)
     except (SpawnError, OSError) as failure:
-        run.fail_reason = f"could not be started: {failure}"
+        run.fail_reason = str(failure) if isinstance(failure, LimitsRefused) else f"could not be started: {failure}"
         run.learn(_not_started(failure, daemon.clock))
         return
     held = run.held
@@ -132,12 +136,14 @@ async def _start(run: Run, daemon: Facilities) -> None:
         held.hear()
         await _stop_a_silent_start(run)
     if run.start_failed is not None:
-        failure_text = os.strerror(run.start_failed.errno)
-        run.fail_reason = f"could not be started: {run.start_failed.what}: {failure_text}"
+        why = f"{run.start_failed.what}: {os.strerror(run.start_failed.errno)}"
+        refused = run.start_failed.what is LIMITS_STAGE
+        run.fail_reason = run.refuse_limits(why) if refused else f"could not be started: {why}"
     elif run.started is None and run.lost:
         await _until(run, lambda: run.swept)  # it may have started the process: not over before nothing can be left
     elif run.started is not None:
         run.advance(Phase.RUNNING)
+        daemon.confining.watch(run)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
             daemon.ledger.note(run.record())  # of a run that is over already the record says it all
 
@@ -186,7 +192,8 @@ async def _intend(run: Run, daemon: Facilities) -> bool:
 
 def _submit(run: Run, daemon: Facilities) -> None:
     scheduled = run.launch.scheduled_for
-    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node)
+    confined = daemon.confining.confine(run)
+    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node, confined)
     log = None
     if daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
         log = daemon.output_files.start(run.id)
@@ -295,6 +302,7 @@ async def _record(run: Run, daemon: Facilities) -> None:
     """Verdict and record. The run leaves the registry when the ledger has it, or cannot take it now."""
     record: RunRecord | None = None
     try:
+        daemon.confining.let_go(run)
         _decide(run)
         if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
             await _finish_log(run)
