@@ -174,7 +174,7 @@ def tree_use(
     latest = watched.looks[-1].cpu_seconds if watched.looks else 0.0
     return TreeUse(
         cpu_user_seconds=used.user if used else latest, cpu_system_seconds=used.system if used else 0.0,
-        max_rss_bytes=max(watched.max_rss, usage.max_rss_bytes if usage else 0),
+        max_rss_bytes=watched.max_rss or (usage.max_rss_bytes if usage else 0),
         peak_memory_bytes=measured.peak_memory_bytes if measured else None,
         max_processes=max(watched.max_processes, 1), looks=watched.count,
     )
