@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from yaml import MappingNode, Node
+from yaml import MappingNode, Node, ScalarNode
 
 from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import INVALID, Invalid, Reading, shown
 from sexton.config.scalars import BOOLEANS, INTEGER, NUMBER, is_empty, is_null
 from sexton.config.schema import MONITORING, RESOURCE_LIMITS, Option
-from sexton.config.values import boolean, scalar, words
+from sexton.config.values import scalar, words
 from sexton.model.limits import Monitoring, ResourceLimits, size_text
 
 MAX = "max"
 """No cap: how a job opts out of one in `defaults`."""
 
-SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}) ?(?:([kmgtpe])(?:i?b)?|b)?", re.IGNORECASE)
+SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}) ?(?:([kmgtpe])i?b?|b)?", re.IGNORECASE)
 POWERS = {unit: 1024 ** (power + 1) for power, unit in enumerate("kmgtpe")}
 
 
@@ -50,12 +50,12 @@ def monitoring(reading: Reading, option: Option, node: Node) -> Any:
         return None
     if isinstance(node, MappingNode):
         return {"enabled": True, **fields(reading, node, MONITORING)[0]}
-    if str(node.value) not in BOOLEANS and not isinstance(node.value, list):
-        hint = "write `true`, `false`, or for example `{interval: 5}`"
-        reading.error(node, f"`monitorResources`: expected true, false or a map, got {shown(str(node.value))}", hint)
-        return INVALID
-    value = boolean(reading, option, node)
-    return INVALID if value is INVALID else {"enabled": value}
+    if isinstance(node, ScalarNode) and node.value in BOOLEANS:
+        return {"enabled": BOOLEANS[node.value]}
+    found = shown(node.value) if isinstance(node, ScalarNode) else described(node)
+    hint = "write `true`, `false`, or for example `{interval: 5}`"
+    reading.error(node, f"`monitorResources`: expected true, false or a map, got {found}", hint)
+    return INVALID
 
 
 def monitoring_of(values: Mapping[str, Any]) -> Monitoring | None:
