@@ -21,9 +21,10 @@ from sexton.execution import cgroup
 from sexton.execution.birth import wire
 from sexton.execution.controllers import Controllers, here, sweep
 from sexton.execution.held import Held
-from sexton.execution.limits import LIMITS_STAGE, intend, request
+from sexton.execution.limits import intend, request
 from sexton.execution.messages import Emptied, Exited, Measured, MemoryExceeded, Started, StartFailed, Used
 from sexton.execution.plan import Identity
+from sexton.execution.request import LIMITS_STAGE
 from sexton.execution.supervisors import Supervisors
 from sexton.model.limits import Limit, Mechanism, ResourceLimits
 
@@ -62,10 +63,11 @@ class Bench:
 
     def directories(self) -> list[str]:
         """Those of runs with limits that are there now."""
-        return [
-            path for ground in self.controllers.grounds() for path in map(str, Path(ground.base).glob("l*"))
-            if Path(path).is_dir()
-        ]
+        return [path for ground in self.controllers.grounds() for path in self.below(ground.base)]
+
+    @staticmethod
+    def below(base: str) -> list[str]:
+        return [str(path) for path in Path(base).glob("l*") if path.is_dir()]
 
 
 @pytest.fixture
@@ -224,11 +226,11 @@ async def test_born_in_a_v2_cgroup_of_its_own(bench: Bench) -> None:
     await box.until(Started)
     while len(living(tag)) < 2:
         await asyncio.sleep(0.01)
-    (directory,) = Path(bench.base).glob("l*")
-    assert set(map(int, (directory / "cgroup.procs").read_text().split())) == set(living(tag))
+    (directory,) = bench.below(bench.base)
+    assert set(cgroup.members(directory)) == set(living(tag))
     held.kill()
     gone = await box.until(Emptied)
-    assert isinstance(gone, Emptied) and gone.cgroup_empty and living(tag) == [] and not directory.exists()
+    assert isinstance(gone, Emptied) and gone.cgroup_empty and living(tag) == [] and bench.below(bench.base) == []
 
 
 async def test_a_job_that_kills_its_supervisor_takes_its_cgroups_with_it(bench: Bench) -> None:
@@ -249,7 +251,7 @@ async def test_rlimits_hold_each_process_where_no_cgroup_can() -> None:
     """Another user's job without any cgroup: allocations beyond the cap fail, forks beyond the cap fail; other runs of
     the supervisor have none of it."""
     pool = Supervisors(None)
-    nothing = Controllers(None, lambda: [])
+    nothing = Controllers(None, list)
     who = Identity(65534, 65534, (65534,))
     python = python_for(65534)
     try:

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,7 @@ def test_monitoring_live_and_recorded(rig: Rig) -> None:
     assert answer["monitored"] and answer["interval"] == 0.1 and answer["live"][0]["run"] == run
     samples = answer["live"][0]["samples"]
     assert len(samples) == 5 and all(a["cpu_seconds"] <= b["cpu_seconds"] and a["at"] < b["at"]
-                                     for a, b in zip(samples, samples[1:], strict=False))
+                                     for a, b in pairwise(samples))
     rig.http("POST", "/jobs/j/cancel")
     used = rig.recorded(run)["resources"]
     assert used["scope"] == "tree" and 1.1 < used["cpu_seconds"] < 2.5 and used["looks"] >= 5

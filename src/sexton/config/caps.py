@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from yaml import MappingNode, Node, ScalarNode
@@ -95,7 +94,8 @@ def size(reading: Reading, option: Option, node: Node) -> Any:
     if found is None:
         reading.error(node, f"`{option.name}`: expected {wanted}, got {shown(str(value))}")
         return INVALID
-    amount = int(Fraction(found[1]) * POWERS.get((found[2] or "").lower(), 1))
+    whole, _, part = found[1].partition(".")
+    amount = int(whole + part) * POWERS.get((found[2] or "").lower(), 1) // 10 ** len(part)
     return _bounded(reading, option, node, amount, lambda bound: "8 EiB less a byte" if bound > 2**62 else
                     size_text(int(bound)))
 

@@ -7,7 +7,6 @@ which is less and is recorded as such. docs/decisions/0008-resource-limits.md ha
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import resource
 from typing import Any
@@ -26,6 +25,7 @@ logger = logging.getLogger("sexton.limits")
 BITS = {Limit.CPU: wire.HELD_CPU, Limit.MEMORY: wire.HELD_MEMORY, Limit.PROCESSES: wire.HELD_PROCESSES}
 PERIOD = 100_000
 """Microseconds in which a run may use its share of CPU time: the kernel's default."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Knob = tuple[int, str, bytes]
 _WEAKEST_FIRST = (Mechanism.NONE, Mechanism.RLIMIT, Mechanism.CGROUP_V1, Mechanism.CGROUP_V2)
@@ -67,7 +67,7 @@ def knobs(limit: Limit, cap: float, mechanism: Mechanism) -> list[Knob]:
         case Limit.PROCESSES:
             return [(bit, "pids.max", b"%d" % cap)]
         case Limit.MEMORY:
-            size = b"%d" % (int(cap) // mmap.PAGESIZE * mmap.PAGESIZE)
+            size = b"%d" % (int(cap) // PAGE * PAGE)
             if v2:
                 return [(bit, "memory.max", size), (0, "memory.swap.max", b"0"), (0, "memory.oom.group", b"1")]
             return [(bit, "memory.limit_in_bytes", size), (0, "memory.memsw.limit_in_bytes", size),

@@ -45,7 +45,7 @@ def test_hierarchies_are_where_they_are_mounted() -> None:
 def test_no_hierarchy_is_no_error() -> None:
     """A machine without cgroups has nothing to hold a run by, and that is all."""
     assert hierarchies("22 1 0:20 / / rw - ext4 /dev/sda rw\n", "") == []
-    nothing = Controllers(None, lambda: [])
+    nothing = Controllers(None, list)
     assert [nothing.mechanism(limit) for limit in Limit] == [Mechanism.NONE] * 3
     assert "no cgroup with the memory controller" in nothing.why[Limit.MEMORY]
 
@@ -115,7 +115,7 @@ def test_v2_knobs() -> None:
 
 def test_without_cgroups_rlimits_do_what_they_can() -> None:
     """Memory of each process; processes of the user, which does not bind root; of CPU nothing. It is not enforced."""
-    nothing = Controllers(None, lambda: [])
+    nothing = Controllers(None, list)
     intended = intend(LIMITS, nothing, NOBODY)
     assert intended.by == {
         Limit.CPU: Mechanism.NONE, Limit.MEMORY: Mechanism.RLIMIT, Limit.PROCESSES: Mechanism.RLIMIT}
@@ -130,7 +130,7 @@ def test_without_cgroups_rlimits_do_what_they_can() -> None:
 def test_required_refuses_what_a_cgroup_cannot_hold() -> None:
     """An rlimit is no enforcement: the run is not started, in the words of the reference."""
     with pytest.raises(LimitsRefused) as refused:
-        intend(ResourceLimits(memory=2**20, required=True), Controllers(None, lambda: []), NOBODY)
+        intend(ResourceLimits(memory=2**20, required=True), Controllers(None, list), NOBODY)
     assert str(refused.value) == (
         "resource limits could not be enforced: memory: no cgroup with the memory controller is here "
         "(resourceLimits.required is set)")
