@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sexton.execution.birth import kernel
@@ -29,8 +30,12 @@ MOST_PROCESSES = 10_000
 class Watched:
     """One monitored run. Written by the thread; readers see whole values."""
 
-    def __init__(self, pid: int, cpu_files: tuple[str, ...], how: Monitoring) -> None:
+    def __init__(
+        self, pid: int, cpu_files: tuple[str, ...], how: Monitoring, still_held: Callable[[], bool],
+    ) -> None:
+        """`still_held` tells whether the process, a supervisor, holds this run and no later one."""
         self.pid = pid
+        self._still_held = still_held
         self.how = how
         self.looks: deque[Look] = deque(maxlen=max(1, how.history))
         self.max_rss = 0
@@ -52,6 +57,8 @@ class Watched:
         else:
             cpu += _cpu_of(self.pid, reaped_only=True) - self._reaped_before
         last_at, last_cpu = self._last or (now, 0.0)
+        if not self._still_held():
+            return  # what was seen may be the next run's
         cpu = max(cpu, last_cpu)
         percent = 100 * (cpu - last_cpu) / (now - last_at) if now > last_at else 0.0
         self._last = (now, cpu)
@@ -121,11 +128,16 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def watch(self, run_id: str, pid: int, number: int | None, how: Monitoring) -> Watched:
-        """`number` is that of a supervisor with a cgroup, `pid` its process."""
+    def watch(
+        self, run_id: str, pid: int, number: int | None, how: Monitoring, still_held: Callable[[], bool],
+    ) -> Watched:
+        """`number` is that of a supervisor with a cgroup, `pid` its process, which holds the run as long as
+        `still_held` says so."""
         files = () if self._base is None or number is None else tuple(
             f"{self._base}/{kind}{number}/cpu.stat" for kind in "sl")
-        watched = Watched(pid, files, how)
+        watched = Watched(pid, files, how, still_held)
+        if not still_held():
+            return watched
         with self._changed:
             self._runs[run_id] = watched
             if self._thread is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sexton.execution import limits
 from sexton.execution.controllers import Controllers
+from sexton.execution.held import HeldState
 from sexton.execution.plan import identity_of
 from sexton.execution.sampler import Sampler
 from sexton.model.limits import Mechanism
@@ -40,10 +41,12 @@ class Confining:
         """It runs: say what could not be enforced, and begin to look at what it uses."""
         if run.job.resource_limits is not None:
             self._warn_once(run)
-        if run.job.monitor_resources is not None and run.held is not None and run.held.supervisor is not None:
-            supervisor = run.held.supervisor
+        held = run.held
+        if run.job.monitor_resources is not None and held is not None and held.supervisor is not None:
+            supervisor = held.supervisor
             run.watched = self._sampler.watch(
-                run.id, supervisor.pid, supervisor.number if supervisor.in_cgroup else None, run.job.monitor_resources)
+                run.id, supervisor.pid, supervisor.number if supervisor.in_cgroup else None, run.job.monitor_resources,
+                lambda: held.state is HeldState.LIVE)
 
     def _warn_once(self, run: Run) -> None:
         facts = run.limit_facts()

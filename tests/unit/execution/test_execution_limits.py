@@ -175,3 +175,48 @@ def test_half_a_set_up_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert good.remove() and not (tmp_path / "l1").exists()
     bad = Place(str(tmp_path), "l2", 1, [(wire.HELD_PROCESSES, "pids.max", b"5"), (wire.HELD_CPU, "missing", b"0")])
     assert bad.set_up() == 2 and bad.bits == 0 and not (tmp_path / "l2").exists()
+
+
+@pytest.mark.usefixtures("made")
+def test_a_cgroup_that_does_not_tell_is_looked_at(tmp_path: Path) -> None:
+    """Without an event for the cap on memory the supervisor looks at the counters from time to time; and no file stays
+    open."""
+    before = len(os.listdir("/proc/self/fd"))
+    knob = (wire.HELD_MEMORY, "memory.limit_in_bytes", b"1048576")
+    confinement = Confinement(1, None, (False, [(str(tmp_path), 1, [knob])], [], False))
+    assert confinement.prepare() and confinement.bits == wire.HELD_MEMORY
+    assert confinement.event == -1 and confinement.look_every == 200
+    place = tmp_path / "l1"
+    assert not confinement.reached_memory()
+    (place / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert not confinement.reached_memory(), "a kill for the cap of somebody above is not this run's"
+    (place / "memory.failcnt").write_text("3\n")
+    assert confinement.reached_memory() and confinement.exceeded
+    assert not confinement.reached_memory(), "it is told once"
+    confinement.remove()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.usefixtures("made")
+def test_a_v2_cgroup_tells_by_its_own_events(tmp_path: Path) -> None:
+    """Only running out of memory at this cap counts, not a kill that came from above or a cap below."""
+    knob = (wire.HELD_MEMORY, "memory.max", b"1048576")
+    confinement = Confinement(1, None, (False, [(str(tmp_path), 2, [knob])], [], False))
+    confinement.prepare()
+    place = tmp_path / "l1"
+    (place / "memory.events").write_text("low 0\nmax 9\noom 1\noom_kill 1\n")
+    (place / "memory.events.local").write_text("low 0\nmax 9\noom 0\noom_kill 1\n")
+    assert not confinement.reached_memory()
+    (place / "memory.events.local").write_text("low 0\nmax 9\noom 1\noom_kill 1\n")
+    assert confinement.reached_memory()
+
+
+def test_a_look_that_may_have_seen_a_later_run_does_not_count() -> None:
+    """The supervisor of a run that is over may hold another one already."""
+    over = Watched(os.getpid(), (), Monitoring(), lambda: False)
+    over.look()
+    assert over.count == 0 and not over.looks
+    on = Watched(os.getpid(), (), Monitoring(history=2), lambda: True)
+    for _ in range(3):
+        on.look()
+    assert on.count == 3 and len(on.looks) == 2

@@ -22,6 +22,8 @@ STORY = struct.Struct("<Bii")
 NOT_JOINED = 1
 NOT_STARTED = 2
 
+LOOK_MS = 200
+"""Between two looks at the counters of a cgroup that does not tell when its cap is reached."""
 CHARGE = 64 * resource.getpagesize()
 """Bytes that the kernel charges to a group at a time."""
 
@@ -46,6 +48,7 @@ class Confinement:
         self.event = -1
         self.oom_file = -1
         self.exceeded = False
+        self.look_every: int | None = None
         self.removed = not self.places
         self.own = cgroup
         self.cpu_before = (0, 0)
@@ -101,7 +104,8 @@ class Confinement:
             self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             write(f"{place.path}/cgroup.event_control", b"%d %d" % (self.event, self.oom_file))
         except OSError:
-            self.close_watch()  # the kernel kills all the same; the end of its victim is what wakes us then
+            self.close_watch()  # the kernel kills all the same, and does not tell
+            self.look_every = LOOK_MS
 
     def memory_place(self) -> Place | None:
         return next((place for place in self.places if place.bits & wire.HELD_MEMORY), None)

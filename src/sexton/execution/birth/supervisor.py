@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any
 
-from sexton.execution.birth import kernel, pristine, wire
+from sexton.execution.birth import kernel, pristine, signals, wire
 from sexton.execution.birth.confine import FREE, Confinement
 from sexton.execution.birth.program import DEFAULTED, locate
 
@@ -194,8 +194,10 @@ class Supervisor:
             if self.unsaid and not self.patience:
                 self.say_start()
             events = self.poll.poll(self.pause())
-            if not events and self.unsaid:
-                self.say_start()
+            if not events:
+                self.look_at_memory()
+                if self.unsaid:
+                    self.say_start()
             for fd, event in events:
                 if fd == self.wake:
                     self.drain_wake()
@@ -210,7 +212,7 @@ class Supervisor:
         if self.unsaid:
             return int(self.patience)
         if not self.killing:
-            return None
+            return self.confined.look_every
         slow = self.refused or self.rounds > LONG_KILL_ROUNDS
         return REFUSED_PAUSE_MS if slow else KILL_PAUSE_MS
 
@@ -294,34 +296,13 @@ class Supervisor:
         """The graceful step: SIGTERM to the whole group, and to descendants that left it."""
         group_error = alone_error = 0
         if self.group_is_ours():
-            group_error = self.signal_group(signal.SIGTERM)
+            group_error = signals.to_group(self.main, signal.SIGTERM)
             if group_error not in (0, errno.ESRCH) and self.main_alive:
-                alone_error = self.signal_one(self.main, signal.SIGTERM)
+                alone_error = signals.to_one(self.main, signal.SIGTERM)
         for pid in kernel.children_of(self.pid):
-            if pid != self.main and self.outside_group(pid):
-                self.signal_one(pid, signal.SIGTERM)
+            if pid != self.main and signals.outside_group(pid, self.main):
+                signals.to_one(pid, signal.SIGTERM)
         self.say(wire.SIGNALLED, value=group_error, aux=alone_error)
-
-    def outside_group(self, pid: int) -> bool:
-        try:
-            return os.getpgid(pid) != self.main
-        except OSError:
-            return False
-
-    def signal_group(self, number: signal.Signals) -> int:
-        try:
-            os.killpg(self.main, number)
-        except OSError as refused:
-            return refused.errno or errno.EINVAL
-        return 0
-
-    @staticmethod
-    def signal_one(pid: int, number: signal.Signals) -> int:
-        try:
-            os.kill(pid, number)
-        except OSError as refused:
-            return refused.errno or errno.EINVAL
-        return 0
 
     def kill_round(self) -> None:
         """One round of the forced step over everything below us. Exits are collected between rounds, all at
@@ -329,7 +310,7 @@ class Supervisor:
         self.rounds += 1
         self.confined.kill()
         if self.rounds == 1 and self.group_is_ours():
-            self.group_error = self.signal_group(signal.SIGKILL)
+            self.group_error = signals.to_group(self.main, signal.SIGKILL)
         refused_errno = refused_pid = killed = 0
         direct = kernel.children_of(self.pid)
         level = [(pid, self.pid) for pid in direct]
@@ -337,7 +318,7 @@ class Supervisor:
             below: list[tuple[int, int]] = []
             for pid, parent in level:
                 below += [(child, pid) for child in kernel.children_of(pid)]
-                error = self.signal_one(pid, signal.SIGKILL) if parent == self.pid else (
+                error = signals.to_one(pid, signal.SIGKILL) if parent == self.pid else (
                     kernel.kill_if_child_of(pid, parent))
                 if error in (0, errno.ESRCH):
                     killed += 1
