@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from sexton.execution.birth import wire
+from sexton.execution.birth.confine import Confinement
 from sexton.execution.birth.place import Place
 from sexton.execution.controllers import Controllers, Hierarchy, hierarchies
 from sexton.execution.limits import Intended, LimitsRefused, facts, intend, knobs, request
 from sexton.execution.messages import Measured, Started
 from sexton.execution.plan import Identity
+from sexton.execution.sampler import Watched
 from sexton.model.clock import Monotonic
-from sexton.model.limits import Limit, Mechanism, ResourceLimits
+from sexton.model.limits import Limit, Mechanism, Monitoring, ResourceLimits
 from sexton.model.run import Containment
 
 HYBRID = """\

@@ -141,7 +141,7 @@ class Supervisor:
             stage = wire.STAGE_EXEC
             if nice:
                 os.setpriority(os.PRIO_PROCESS, 0, nice)
-            if self.confined.prepare():
+            if self.confined is not FREE and self.confined.prepare():
                 self.main = self.confined.start(locate(argv[0], env), argv, env, actions, user)
                 self.confined.watch(self.poll)
             else:
@@ -270,7 +270,7 @@ class Supervisor:
                 self.main_alive = False
                 status, usage = result, used
         self.measure()
-        self.alone = flags = self.cgroup_flag() if self.confined.leave(self.poll) else 0
+        self.alone = flags = self.cgroup_flag() if self.confined is FREE or self.confined.leave(self.poll) else 0
         if status is not None:
             self.say_exit(status, usage, wire.ALSO_EMPTY | flags)
         else:
