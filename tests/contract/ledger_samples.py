@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from sexton.model.limits import LimitFacts, Mechanism, TreeUse
 from sexton.model.run import (
     Containment,
     Exit,
@@ -95,6 +96,14 @@ def full_record(number: int) -> RunRecord:
             stdout=StreamSize(bytes=2**40, truncated=True), log="a.log", log_dropped_bytes=1
         ),
         usage=Usage(cpu_user_seconds=0.1, cpu_system_seconds=1e-9, max_rss_bytes=2**33),
+        limits=LimitFacts(
+            cpu=0.1, memory_bytes=2**62, processes=1, required=True, enforced=True, mechanism=Mechanism.CGROUP_V1,
+            by={"cpu": Mechanism.CGROUP_V2, "memory": Mechanism.RLIMIT}, unenforced=("memory",), reason=text,
+            refused=True, memory_exceeded=True, process_limit_hits=2**31 - 1, peak_memory_bytes=2**62,
+            cpu_throttled_seconds=0.1,
+        ),
+        tree=TreeUse(cpu_user_seconds=0.1, cpu_system_seconds=0.2, max_rss_bytes=2**40, peak_memory_bytes=2**41,
+                     max_processes=3, looks=2),
     )
 
 

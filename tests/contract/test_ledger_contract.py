@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 from ledger_samples import NOON, Store, full_record, ids, launch, opened, recorded, run_id, running
 
@@ -97,6 +98,15 @@ async def test_every_field_and_every_character_survives(store: Store) -> None:
     await store.record(full_record(1))
     assert await store.get(run_id(1)) == full_record(1)
     assert (await store.history("backup", 1)).runs == (full_record(1),)
+
+
+def test_records_of_earlier_versions_are_understood() -> None:
+    """A record that was written before runs had limits and trees has none of them."""
+    raw = msgspec.json.decode(msgspec.json.encode(full_record(1)))
+    for later in ("limits", "tree"):
+        del raw[later]
+    old = msgspec.json.decode(msgspec.json.encode(raw), type=RunRecord)
+    assert old == msgspec.structs.replace(full_record(1), limits=None, tree=None)
 
 
 async def test_unfinished_is_oldest_first(store: Store) -> None:

@@ -21,6 +21,7 @@ from sexton.api.routes import (
     read_body,
     whole,
 )
+from sexton.api.use import running_resources
 from sexton.api.views import (
     Cancelled,
     Fire,
@@ -51,6 +52,7 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
         run_ids=[run.id for run in live], pids=[run.pid for run in live if run.pid is not None],
         unconfirmed=[run.id for run in live if run.unconfirmed],
         next_fire=control.next_fire(entry.spec.name), is_reboot=control.is_reboot(entry), now=control.clock.now(),
+        running_resources=running_resources(live),
     )
     return job_view(entry, facts)
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from sexton.api.use import resources_of
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome
 
@@ -72,7 +73,36 @@ class _Collector:
             running.add_metric([name], self._living.running[name])
             kept.add_metric([name], self._living.unconfirmed[name])
             left.add_metric([name], entry.left_behind)
-        yield from (runs, timeouts, unconfirmed, kept, left, skipped, running)
+        yield from (runs, timeouts, unconfirmed, kept, left, skipped, running, *self._limits())
+
+    def _limits(self) -> Iterator[Metric]:
+        exceeded = CounterMetricFamily(
+            "sexton_job_memory_limit_exceeded", "Runs that reached their memory cap", labels=["job_name"])
+        enforced = GaugeMetricFamily(
+            "sexton_job_last_run_limits_enforced", "1 when a cgroup held the last run to all its caps",
+            labels=["job_name"])
+        cpu = GaugeMetricFamily("sexton_job_last_run_cpu_seconds", "CPU time of the last run", labels=["job_name"])
+        rss = GaugeMetricFamily("sexton_job_last_run_max_rss_bytes", "Largest resident memory of the last run",
+                                labels=["job_name"])
+        caps = {
+            "cpu": GaugeMetricFamily("sexton_job_cpu_limit_cpus", "CPUs that a run may use", labels=["job_name"]),
+            "memory": GaugeMetricFamily(
+                "sexton_job_memory_limit_bytes", "Memory that a run may use", labels=["job_name"]),
+            "processes": GaugeMetricFamily(
+                "sexton_job_process_limit", "Processes and threads that a run may have", labels=["job_name"]),
+        }
+        for entry in list(self._control.jobs):
+            name, limits, last = [entry.spec.name], entry.spec.resource_limits, entry.last_run
+            exceeded.add_metric(name, entry.memory_exceeded)
+            for cap, family in caps.items():
+                if limits is not None and (value := getattr(limits, cap)) is not None:
+                    family.add_metric(name, value)
+            if last is not None and last.limits is not None:
+                enforced.add_metric(name, float(last.limits.enforced))
+            if last is not None and (used := resources_of(last)) is not None:
+                cpu.add_metric(name, used.cpu_seconds)
+                rss.add_metric(name, used.max_rss_bytes)
+        yield from (exceeded, enforced, cpu, rss, *caps.values())
 
 
 def count_living(control: Control) -> Living:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from sexton.api import jobs, runs, system
+from sexton.api import jobs, resources, runs, system
 from sexton.api.connections import Door, Runner, accepts_for
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
@@ -44,6 +44,7 @@ async def openapi(_: web.Request) -> web.Response:
 ROUTES: tuple[Route, ...] = (
     *system.ROUTES,
     *jobs.ROUTES,
+    *resources.ROUTES,
     *runs.ROUTES,
     Route("GET", "/openapi.json", openapi, "This document", {200: Answer("OpenAPI 3.1", dict)}),
 )

@@ -10,16 +10,11 @@ from datetime import datetime
 
 import msgspec
 
+from sexton.api.use import Caps, Resources, RunningResources, caps_of, resources_of, use_stats
 from sexton.daemon.jobs import JobEntry
 from sexton.model.job import JobSpec, ScheduleFields
+from sexton.model.limits import LimitFacts, Monitoring
 from sexton.model.run import Abandoned, Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
-
-
-class Resources(msgspec.Struct, kw_only=True):
-    cpu_seconds: float
-    cpu_user_seconds: float
-    cpu_system_seconds: float
-    max_rss_bytes: int
 
 
 class RunView(msgspec.Struct, kw_only=True):
@@ -49,24 +44,20 @@ class RunView(msgspec.Struct, kw_only=True):
     pid: int | None
     output: OutputFacts | None
     resources: Resources | None
+    limits: LimitFacts | None
     ranAt: datetime | None  # the reference's name
 
 
 def run_view(record: RunRecord) -> RunView:
-    launch, usage = record.launch, record.usage
-    resources = usage and Resources(
-        cpu_seconds=usage.cpu_user_seconds + usage.cpu_system_seconds, cpu_user_seconds=usage.cpu_user_seconds,
-        cpu_system_seconds=usage.cpu_system_seconds, max_rss_bytes=usage.max_rss_bytes,
-    )
+    launch = record.launch
     return RunView(
         id=launch.id, job=launch.job, trigger=launch.trigger.value, attempt=launch.attempt, node=launch.node,
         phase=record.phase.value, outcome=record.outcome.value if record.outcome else None, exit_code=record.exit_code,
         exit=record.exit, started_at=record.started_at, finished_at=record.finished_at, duration=record.duration,
         fail_reason=record.fail_reason, scheduled_for=launch.scheduled_for, created_at=launch.created_at,
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
-        abandoned=record.abandoned,
-        containment=record.containment.value, pid=record.pid, output=record.output, resources=resources or None,
-        ranAt=record.finished_at,
+        abandoned=record.abandoned, containment=record.containment.value, pid=record.pid, output=record.output,
+        resources=resources_of(record), limits=record.limits, ranAt=record.finished_at,
     )
 
 
@@ -116,6 +107,9 @@ class JobView(msgspec.Struct, kw_only=True):
     leftovers: str
     whenUnconfirmed: str
     priority: str
+    limits: Caps | None
+    monitorResources: Monitoring | None
+    running_resources: RunningResources | None
     ignored_options: tuple[str, ...]
     source: str
     paused: None = None
@@ -130,6 +124,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     next_fire: datetime | None
     is_reboot: bool
     now: datetime
+    running_resources: RunningResources | None = None
 
 
 def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
@@ -155,7 +150,8 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         executionTimeout=spec.execution_timeout, killTimeout=spec.kill_timeout,
         killWaitsFor=spec.kill_waits_for.value, endsWhen=spec.ends_when.value, leftovers=spec.leftovers.value,
         whenUnconfirmed=spec.when_unconfirmed.value, priority=spec.priority.value,
-        ignored_options=spec.ignored_options, source=str(spec.place),
+        limits=caps_of(spec.resource_limits), monitorResources=spec.monitor_resources,
+        running_resources=facts.running_resources, ignored_options=spec.ignored_options, source=str(spec.place),
     )
 
 
@@ -173,6 +169,12 @@ class RunStats(msgspec.Struct, kw_only=True):
     min_duration: float | None
     max_duration: float | None
     last_duration: float | None
+    avg_cpu_seconds: float | None
+    max_cpu_seconds: float | None
+    last_cpu_seconds: float | None
+    avg_rss_bytes: int | None
+    max_rss_bytes: int | None
+    last_rss_bytes: int | None
 
 
 def run_stats(totals: dict[Outcome, int], runs: list[RunRecord]) -> RunStats:
@@ -184,7 +186,7 @@ def run_stats(totals: dict[Outcome, int], runs: list[RunRecord]) -> RunStats:
         success_rate=round(success / (success + failure), 4) if success + failure else None,
         avg_duration=round(sum(durations) / len(durations), 6) if durations else None,
         min_duration=min(durations, default=None), max_duration=max(durations, default=None),
-        last_duration=durations[-1] if durations else None,
+        last_duration=durations[-1] if durations else None, **use_stats(runs),
     )
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from sexton.model.job import ScheduleFields
+from sexton.model.limits import LimitFacts
 from sexton.model.run import Abandoned, Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
 
 
@@ -18,9 +19,19 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    scope: str = "process"
+    peak_memory_bytes: int | None = None
+    max_processes: int | None = None
     cpu_user_seconds: float
     cpu_system_seconds: float
     max_rss_bytes: int
+
+
+class Caps(msgspec.Struct, frozen=True, kw_only=True):
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+    required: bool = False
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +59,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     output: OutputFacts | None = None
     resources: Resources | None = None
+    limits: LimitFacts | None = None
 
 
 class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +95,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     execution_timeout: float | None = msgspec.field(name="executionTimeout", default=None)
     kill_timeout: float | None = msgspec.field(name="killTimeout", default=None)
     priority: str = ""
+    limits: Caps | None = None
     ignored_options: tuple[str, ...] = ()
     source: str = ""
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from sexton.cli.answers import JobAnswer
 from sexton.cli.client import Client, decoded
 from sexton.cli.exits import Exit
+from sexton.cli.limits import caps_text
 from sexton.cli.story import ending, state_of
 from sexton.cli.terminal import Cell, Screen, Tone
 from sexton.cli.times import distance, instant, span
@@ -76,6 +77,7 @@ def show_job(job: JobAnswer, screen: Screen) -> None:
         ("time limit", Cell(span(job.execution_timeout) if job.execution_timeout is not None else "none")),
         ("kill timeout", Cell(span(job.kill_timeout) if job.kill_timeout is not None else "-")),
         ("priority", Cell(job.priority)),
+        ("limits", Cell(caps_text(job.limits) if job.limits is not None else "none")),
         *(("running", Cell(run, Tone.LIVE)) for run in job.runs),
     ]
     if job.pids:

@@ -9,6 +9,7 @@ from sexton.cli.client import Client, decoded, route
 from sexton.cli.exits import Exit
 from sexton.cli.failures import NotFound
 from sexton.cli.jobs import show_job
+from sexton.cli.limits import limit_facts, use_facts
 from sexton.cli.lookup import get_job, is_run_id, job_of
 from sexton.cli.story import ending, exit_of, gone_facts, output_of, state_of, stop_facts
 from sexton.cli.terminal import Cell, Screen, Tone
@@ -96,12 +97,9 @@ def run_facts(run: RunAnswer) -> list[tuple[str, Cell]]:
     rows += [("containment", Cell(run.containment.value)), ("node", Cell(run.node))]
     if run.output is not None:
         rows.append(("output", Cell(output_of(run.output))))
-    if (used := run.resources) is not None:
-        rows.append(
-            ("cpu", Cell(f"{used.cpu_user_seconds:.3f} s user, {used.cpu_system_seconds:.3f} s system"))
-        )
-        rows.append(("memory", Cell(f"at most {used.max_rss_bytes / 1024 / 1024:.1f} MiB")))
-    return rows
+    if run.limits is not None:
+        rows += limit_facts(run.limits)
+    return rows + (use_facts(run.resources) if run.resources is not None else [])
 
 
 def _process_facts(run: RunAnswer) -> list[tuple[str, Cell]]:

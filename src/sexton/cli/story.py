@@ -88,6 +88,8 @@ def cause(stop: Stop) -> str:
             word = "replaced by a newer run"
         case StopCause.SHUTDOWN:
             word = "ended because the daemon was shut down"
+        case StopCause.LIMITS:
+            word = "ended at its limit"
         case _:
             assert_never(stop.cause)
     by = f" by {stop.requested_by}" if stop.requested_by else ""

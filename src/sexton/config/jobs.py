@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from yaml import MappingNode, Node, SequenceNode
 
+from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import Claims, Reading
@@ -28,12 +29,14 @@ EMPTY = Layer()
 
 
 def merged(base: Layer, over: Layer) -> Layer:
-    """Put one layer over another: values replace, `failsWhen` and `environment` merge by key."""
+    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources` and `environment`
+    merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
-    if "fails_when" in base.values and "fails_when" in over.values:
-        values["fails_when"] = {**base.values["fails_when"], **over.values["fails_when"]}
+    for field in ("fails_when", "resource_limits", "monitor_resources"):
+        if base.values.get(field) is not None and over.values.get(field) is not None:
+            values[field] = {**base.values[field], **over.values[field]}
     if "environment" in base.values and "environment" in over.values:
         values["environment"] = tuple(
             {**dict(base.values["environment"]), **dict(over.values["environment"])}.items()
@@ -97,6 +100,10 @@ class JobReader:
         values = dict(layer.values)
         if "fails_when" in values:
             values["fails_when"] = FailsWhen(**values["fails_when"])
+        if values.get("resource_limits") is not None:
+            values["resource_limits"] = limits_of(values["resource_limits"])
+        if values.get("monitor_resources") is not None:
+            values["monitor_resources"] = monitoring_of(values["monitor_resources"])
         file = values.pop("env_file", None)
         if file is not None:
             values["environment"] = tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sexton.config import addresses, surroundings, values
+from sexton.config import addresses, caps, surroundings, values
 from sexton.config.reading import Read
 from sexton.config.schema import Kind
 
@@ -30,4 +30,9 @@ READERS: Mapping[Kind, Read] = {
     Kind.HEADERS: addresses.headers,
     Kind.MODE: addresses.mode,
     Kind.IDENTIFIER: addresses.identifier,
+    Kind.LIMITS: caps.limits,
+    Kind.CPUS: caps.cpus,
+    Kind.SIZE: caps.size,
+    Kind.COUNT: caps.count,
+    Kind.MONITORING: caps.monitoring,
 }

@@ -52,6 +52,11 @@ class Kind(Enum):
     HEADERS = "map of text"
     MODE = "octal number"
     IDENTIFIER = "name usable as a folder"
+    LIMITS = "map of caps"
+    CPUS = "number of CPUs"
+    SIZE = "size"
+    COUNT = "whole number or max"
+    MONITORING = "true or false, or a map"
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +112,27 @@ FAILS_WHEN = Section(
         Option(name="producesStderr", field="produces_stderr", kind=Kind.BOOLEAN),
         Option(name="nonzeroReturn", field="nonzero_return", kind=Kind.BOOLEAN),
         Option(name="always", field="always", kind=Kind.BOOLEAN),
+    ),
+)
+
+RESOURCE_LIMITS = Section(
+    here="in `resourceLimits`",
+    where="in `resourceLimits`",
+    options=_table(
+        Option(name="cpu", field="cpu", kind=Kind.CPUS, minimum=0.01, maximum=1_000_000),
+        Option(name="memory", field="memory", kind=Kind.SIZE, minimum=2**20, maximum=2**63 - 1),
+        Option(name="processes", field="processes", kind=Kind.COUNT, minimum=1, maximum=4_194_304),
+        Option(name="required", field="required", kind=Kind.BOOLEAN),
+    ),
+)
+
+MONITORING = Section(
+    here="in `monitorResources`",
+    where="in `monitorResources`",
+    options=_table(
+        Option(name="enabled", field="enabled", kind=Kind.BOOLEAN),
+        _seconds("interval", "interval", minimum=0.1),
+        Option(name="history", field="history", kind=Kind.INTEGER, minimum=0, maximum=2000, unit=" of looks"),
     ),
 )
 
@@ -168,13 +194,15 @@ _JOB_SHARED = _table(
     Option(name="leftovers", field="leftovers", kind=Kind.CHOICE, choices=Leftovers),
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
+    Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),
+    Option(name="monitorResources", field="monitor_resources", kind=Kind.MONITORING, nullable=True),
 )
 
 JOB_IGNORED = frozenset(
     {
-        "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "monitorResources", "onFailure", "onLate",
+        "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "onFailure", "onLate",
         "onMissed", "onPermanentFailure", "onSuccess", "onlyIfLastSucceeded", "pool", "poolSlots",
-        "queuePriority", "queueTimeout", "redactArchivedSecrets", "resourceLimits", "retries", "secrets",
+        "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
         "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd", "verify",
     }
 )  # fmt: skip
@@ -251,7 +279,7 @@ STRUCTURE = ("defaults", "jobs", "include", "web", "state", "logging")
 ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
-SECTIONS = (DEFAULTS, JOB, FAILS_WHEN, SCHEDULE, WEB, STATE, TOP, ENVIRONMENT_ENTRY)
+SECTIONS = (DEFAULTS, JOB, FAILS_WHEN, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP, ENVIRONMENT_ENTRY)
 
 _INSIDE_IGNORED = {
     "retry": "in `onFailure`",

@@ -29,7 +29,8 @@ class JobEntry:
     """One job and what has become of its runs in this process (and, with a store, before)."""
 
     __slots__ = (
-        "last_lines", "last_skip", "left_behind", "recent", "skipped", "spec", "timeouts", "totals", "unconfirmed",
+        "last_lines", "last_skip", "left_behind", "memory_exceeded", "recent", "skipped", "spec", "timeouts", "totals",
+        "unconfirmed",
     )
 
     def __init__(self, spec: JobSpec) -> None:
@@ -42,6 +43,8 @@ class JobEntry:
         """Runs that we stopped and whose end could not be proven."""
         self.left_behind = 0
         """Processes that runs which ended by themselves left behind."""
+        self.memory_exceeded = 0
+        """Runs that reached their memory cap."""
         self.skipped = 0
         self.last_skip: Skip | None = None
         self.last_lines: tuple[tuple[str, str], ...] = ()
@@ -66,6 +69,7 @@ class JobEntry:
         self.recent.append(record)
         if record.outcome is not None:
             self.totals[record.outcome] += 1
+        self.memory_exceeded += record.limits is not None and record.limits.memory_exceeded
         if record.stop is not None:
             self.timeouts += record.stop.cause is StopCause.TIMEOUT
             self.unconfirmed += record.stop.confirmed_at is None

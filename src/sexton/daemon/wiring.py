@@ -26,14 +26,17 @@ from sexton.daemon.timetable import occurrences_for
 from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel
+from sexton.execution.controllers import Controllers
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
+from sexton.execution.sampler import Sampler
 from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
 from sexton.model.settings import Configuration, OnStoreUnavailable, StateSettings
+from sexton.run.confine import Confining
 from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
@@ -101,13 +104,15 @@ class Daemon:
         supervisors = Supervisors(base, raise_descriptor_limit())
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
         mirror = Mirror()
+        confining = Confining(Controllers(base), Sampler(base))
         self._advice = None if base is not None else _containment_advice()
         logger.info("sexton %s on %s: containment %s%s", __version__, socket.gethostname(),
                     supervisors.containment.value, f" ({self._advice})" if self._advice else "")
         try:
-            await self._with_processes(store, supervisors, mirror)
+            await self._with_processes(store, supervisors, mirror, confining)
         finally:
             await supervisors.close()
+            confining.close()
             mirror.close()
             if self._output_files is not None:
                 self._output_files.close()
@@ -115,7 +120,9 @@ class Daemon:
                 cgroup.remove_tree(base)
         return 0
 
-    async def _with_processes(self, store: MemoryStore | SqliteStore, supervisors: Supervisors, mirror: Mirror) -> None:
+    async def _with_processes(
+        self, store: MemoryStore | SqliteStore, supervisors: Supervisors, mirror: Mirror, confining: Confining,
+    ) -> None:
         jobs, registry = Jobs(), Registry()
 
         def on_recorded(run: Run, record: RunRecord) -> None:
@@ -132,7 +139,7 @@ class Daemon:
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
-            intent_required=self._intent_required(),
+            intent_required=self._intent_required(), confining=confining,
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)

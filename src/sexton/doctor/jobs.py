@@ -12,7 +12,7 @@ from sexton.doctor.child import ProbeFailed, in_child
 from sexton.doctor.findings import Area, Level, Line
 from sexton.doctor.home import Home
 from sexton.doctor.ulimits import judge_descriptors
-from sexton.execution.birth.supervisor import locate
+from sexton.execution.birth.program import locate
 from sexton.execution.plan import Identity, Plan, plan
 from sexton.model.errors import SpawnError
 from sexton.model.job import JobSpec

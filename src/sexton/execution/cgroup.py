@@ -88,6 +88,20 @@ def claim() -> str | None:
     return path
 
 
+def claim_in(own: str) -> str:
+    """Make this daemon's directory in one hierarchy of any version. Raises OSError where that is not permitted."""
+    path = os.path.join(own, f"{PREFIX}{os.getpid()}-{start_ticks(os.getpid())}")
+    os.mkdir(path)
+    try:
+        _mark_as_ours(path)
+        with open(os.path.join(path, "cgroup.procs"), "wb"):
+            pass
+    except OSError:
+        remove_tree(path)
+        raise
+    return path
+
+
 def _mark_as_ours(path: str) -> None:
     """Lock the directory for as long as this process lives: the descriptor is never closed. Pid and start time tell a
     live daemon from a dead one only within one pid namespace; the lock tells it to daemons in others, too."""
@@ -169,9 +183,9 @@ def kept(path: str) -> bool:
         return False
 
 
-def abandoned() -> list[str]:
-    """Directories of daemons that are dead."""
-    own = own_directory()
+def abandoned(own: str | None = None) -> list[str]:
+    """Directories of daemons that are dead; in our cgroup of the v2 hierarchy, or in another one."""
+    own = own or own_directory()
     if own is None:
         return []
     try:

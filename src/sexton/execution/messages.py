@@ -19,6 +19,10 @@ class Started(msgspec.Struct, frozen=True):
     pid: int
     at: Monotonic
     containment: Containment
+    held: int = 0
+    """The caps that a cgroup holds, as bits of a report (`limits.by_bits`)."""
+    limit_errno: int = 0
+    """Why one that was tried is not among them."""
 
 
 class StartFailed(msgspec.Struct, frozen=True):
@@ -74,10 +78,32 @@ class Swept(msgspec.Struct, frozen=True):
     at: Monotonic
 
 
+class MemoryExceeded(msgspec.Struct, frozen=True):
+    """The run has reached its cap on memory; its supervisor is killing all of it."""
+
+    at: Monotonic
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What the limits of the run did so far; None where that cannot be told."""
+
+    process_limit_hits: int | None
+    cpu_throttled_seconds: float | None
+    peak_memory_bytes: int | None
+
+
+class Used(msgspec.Struct, frozen=True):
+    """CPU time of all processes of a monitored run so far, seconds."""
+
+    user: float
+    system: float
+
+
 class StreamClosed(msgspec.Struct, frozen=True):
     stream: Stream
 
 
 ExecutionMessage = (
     Started | StartFailed | Exited | Emptied | Signalled | KillRefused | SupervisorLost | Swept | StreamClosed
+    | MemoryExceeded | Measured | Used
 )

@@ -7,6 +7,7 @@ import logging
 import os
 import pwd
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,8 @@ class Plan(msgspec.Struct, frozen=True):
     identity: Identity | None
     nice: int
     stdin: bytes | None
+    confined: tuple[Any, ...] | None = None
+    """The limits and the measuring, as `birth/confine.py` takes them; None costs a run nothing."""
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +92,9 @@ def nice_of(priority: Priority) -> int:
     return nice
 
 
-def plan(job: JobSpec, run_id: str, scheduled_for: str | None, node: str) -> Plan:
+def plan(
+    job: JobSpec, run_id: str, scheduled_for: str | None, node: str, confined: tuple[Any, ...] | None = None,
+) -> Plan:
     """What to execute for one run of the job. Raises SpawnError when it cannot be worked out.
 
     The variables that name the run come last and cannot be overridden; both our own prefix and the
@@ -112,4 +117,5 @@ def plan(job: JobSpec, run_id: str, scheduled_for: str | None, node: str) -> Pla
         identity=identity_of(job.user, job.group),
         nice=nice_of(job.priority),
         stdin=job.stdin.encode() if job.stdin is not None else None,
+        confined=confined,
     )

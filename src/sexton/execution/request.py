@@ -9,11 +9,13 @@ from typing import Any
 from sexton.execution.birth import wire
 from sexton.execution.plan import Plan
 
+LIMITS_STAGE = "the cgroup for its limits cannot be set up"
 STAGES = {
     wire.STAGE_EXEC: "cannot execute the command",
     wire.STAGE_DIRECTORY: "cannot enter workingDirectory",
     wire.STAGE_USER: "cannot become the configured user",
     wire.STAGE_REQUEST: "the start request was refused",
+    wire.STAGE_LIMITS: LIMITS_STAGE,
 }
 
 
@@ -23,5 +25,6 @@ def encode(run: int, plan: Plan, targets: Sequence[int], patience_ms: int) -> by
     user = None if who is None else (who.uid, who.gid, list(who.groups))
     message: Any = (
         run, list(plan.argv), plan.environment, plan.directory, user, plan.nice, list(targets), patience_ms,
+        plan.confined,
     )
     return marshal.dumps(message)

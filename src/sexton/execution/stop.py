@@ -31,6 +31,8 @@ class Subject(Protocol):
     @property
     def force(self) -> bool: ...
     @property
+    def at_once(self) -> bool: ...
+    @property
     def signalled(self) -> Signalled | None: ...
     @property
     def refused(self) -> KillRefused | None: ...
@@ -58,7 +60,8 @@ class Subject(Protocol):
 async def bring_down(run: Subject) -> None:
     """End the run. Returns when the sequence has finished: the tree is proven gone, or it refuses to go."""
     run.enter(Phase.STOPPING)
-    await _graceful_step(run)
+    if not run.at_once:
+        await _graceful_step(run)
     run.enter(Phase.KILLING)
     await _forced_step(run)
 

@@ -18,12 +18,11 @@ from sexton.execution import cgroup, orphans, request, sizing
 from sexton.execution.birth import wire
 from sexton.execution.gate import Gate
 from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
+from sexton.execution.interim import interim
 from sexton.execution.messages import (
     Emptied,
     ExecutionMessage,
     Exited,
-    KillRefused,
-    Signalled,
     Started,
     StartFailed,
     SupervisorLost,
@@ -348,7 +347,7 @@ class Supervisors:
                 held.close_fds()
                 held.state = HeldState.LIVE
                 contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
-                self._news.add(held, Started(value, at, contained))
+                self._news.add(held, Started(value, at, contained, flags, aux))
             case wire.FAILED:
                 held.close_fds()
                 self._over(supervisor, held)
@@ -361,10 +360,8 @@ class Supervisors:
                     self._emptied(supervisor, held, at, flags)
             case wire.EMPTY:
                 self._emptied(supervisor, held, at, flags)
-            case wire.SIGNALLED:
-                self._news.add(held, Signalled(at, value, aux))
-            case wire.REFUSED:
-                self._news.add(held, KillRefused(at, value, aux, user))
+            case _:
+                self._news.add(held, interim(report, at))
 
     def _emptied(self, supervisor: WarmSupervisor, held: Held, at: Monotonic, flags: int) -> None:
         alone = supervisor.is_alone(bool(flags & wire.CGROUP_EMPTY))

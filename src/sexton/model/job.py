@@ -10,6 +10,8 @@ from enum import Enum
 
 import msgspec
 
+from sexton.model.limits import Monitoring, ResourceLimits
+
 
 class ConcurrencyPolicy(Enum):
     """What a launch does when an instance of the job is still running."""
@@ -159,6 +161,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     leftovers: Leftovers = Leftovers.KEEP
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
     fails_when: FailsWhen = FailsWhen()
+    resource_limits: ResourceLimits | None = None
+    monitor_resources: Monitoring | None = None
 
     ignored_options: tuple[str, ...] = ()
     """Options of the reference daemon that were accepted but that Sexton does not act on yet."""

@@ -7,6 +7,8 @@ from enum import Enum
 
 import msgspec
 
+from sexton.model.limits import LimitFacts, TreeUse
+
 
 class Trigger(Enum):
     """What asked for the run."""
@@ -51,6 +53,8 @@ class StopCause(Enum):
     CANCEL = "cancel"
     REPLACED = "replaced"
     SHUTDOWN = "shutdown"
+    LIMITS = "limits"
+    """It reached its memory cap: ended whole, at once."""
 
 
 class GoneState(Enum):
@@ -201,7 +205,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     fail_reason: str | None = None
     output: OutputFacts | None = None
     usage: Usage | None = None
+    limits: LimitFacts | None = None
+    tree: TreeUse | None = None
+    """Of a monitored run."""
 
 
 EXIT_TIMED_OUT = -100
 EXIT_NOT_STARTED = 127
+EXIT_MEMORY_EXCEEDED = -9

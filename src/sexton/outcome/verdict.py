@@ -43,6 +43,8 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
                 return Verdict(Outcome.CANCELLED, _said("cancelled by the daemon's shutdown", evidence.stop))
             case StopCause.REPLACED:
                 return Verdict(Outcome.REPLACED, _said("replaced by a newer instance", evidence.stop))
+            case StopCause.LIMITS:
+                return Verdict(Outcome.FAILURE, evidence.stop.reason)
             case StopCause.TIMEOUT:
                 pass
             case _:

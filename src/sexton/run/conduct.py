@@ -19,8 +19,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
+from sexton.execution.limits import LimitsRefused
 from sexton.execution.messages import StartFailed
 from sexton.execution.plan import plan
+from sexton.execution.request import LIMITS_STAGE
 from sexton.execution.stop import CONFIRM_SECONDS, SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
@@ -96,7 +98,7 @@ async def _start(run: Run, daemon: Facilities) -> None:
     try:
         _submit(run, daemon)
     except (SpawnError, OSError) as failure:
-        run.fail_reason = f"could not be started: {failure}"
+        run.fail_reason = str(failure) if isinstance(failure, LimitsRefused) else f"could not be started: {failure}"
         run.learn(_not_started(failure, daemon.clock))
         return
     held = run.held
@@ -108,12 +110,14 @@ async def _start(run: Run, daemon: Facilities) -> None:
         held.hear()
         await _stop_a_silent_start(run)
     if run.start_failed is not None:
-        failure_text = os.strerror(run.start_failed.errno)
-        run.fail_reason = f"could not be started: {run.start_failed.what}: {failure_text}"
+        why = f"{run.start_failed.what}: {os.strerror(run.start_failed.errno)}"
+        refused = run.start_failed.what is LIMITS_STAGE
+        run.fail_reason = run.refuse_limits(why) if refused else f"could not be started: {why}"
     elif run.started is None and run.lost:
         await _until(run, lambda: run.swept)  # it may have started the process: not over before nothing can be left
     elif run.started is not None:
         run.advance(Phase.RUNNING)
+        daemon.confining.watch(run)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
             daemon.ledger.note(run.record())  # of a run that is over already the record says it all
 
@@ -169,7 +173,8 @@ async def _write_intent(run: Run, daemon: Facilities) -> bool:
 
 def _submit(run: Run, daemon: Facilities) -> None:
     scheduled = run.launch.scheduled_for
-    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node)
+    confined = daemon.confining.confine(run)
+    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node, confined)
     log = None
     if daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
         log = daemon.output_files.start(run.id)

@@ -11,6 +11,7 @@ from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
 from sexton.model.run import RunRecord
+from sexton.run.confine import Confining
 from sexton.run.live import Run
 from sexton.run.registry import Registry
 from sexton.run.unwritten import Unwritten
@@ -37,6 +38,7 @@ class Facilities(msgspec.Struct, frozen=True):
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
     on_amended: Callable[[Run, RunRecord], None] = lambda run, record: None
     """Told when a record was written anew because its run was seen gone, or abandoned, later."""
+    confining: Confining = msgspec.field(default_factory=Confining)
     counters: Counters = msgspec.field(default_factory=Counters)
     unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from sexton.execution import limits
 from sexton.execution.capture import Capture
 from sexton.execution.gate import Gate
 from sexton.execution.held import Held
@@ -17,16 +18,22 @@ from sexton.execution.messages import (
     Emptied,
     Exited,
     KillRefused,
+    Measured,
+    MemoryExceeded,
     Signalled,
     Started,
     StartFailed,
     StreamClosed,
     SupervisorLost,
     Swept,
+    Used,
 )
+from sexton.execution.sampler import Watched, tree_use
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import EndsWhen, JobSpec
+from sexton.model.limits import LimitFacts, exceeded_text, refused_text
 from sexton.model.run import (
+    EXIT_MEMORY_EXCEEDED,
     EXIT_NOT_STARTED,
     EXIT_TIMED_OUT,
     Abandoned,
@@ -39,6 +46,7 @@ from sexton.model.run import (
     Phase,
     RunRecord,
     Stop,
+    StopCause,
     Survivor,
     Usage,
     Witness,
@@ -75,7 +83,13 @@ class Run:
         self.refused: KillRefused | None = None
         self.lost = False
         self.swept = False
+        self.memory_exceeded = False
+        self.measured: Measured | None = None
+        self.used: Used | None = None
         # what we decided
+        self.limits: limits.Intended | None = None
+        self.limits_refused: str | None = None
+        self.watched: Watched | None = None
         self.stop: Stop | None = None
         self.force = False
         self.started_at: datetime | None = None
@@ -132,6 +146,12 @@ class Run:
                     self.stop = replace(self.stop, signalled_at=self.wall(message.at))
             case KillRefused():
                 self.refused = message
+            case MemoryExceeded():
+                self._learn_memory_exceeded(message)
+            case Measured():
+                self.measured = message
+            case Used():
+                self.used = message
             case SupervisorLost():
                 self.lost = True
             case Swept():
@@ -173,6 +193,18 @@ class Run:
                 requested_at=self.clock.now(),
             )
 
+    def _learn_memory_exceeded(self, message: MemoryExceeded) -> None:
+        self.memory_exceeded = True
+        caps = self.job.resource_limits
+        if self.stop is None and caps is not None and self.counts_as_running:
+            at = self.wall(message.at)
+            self.stop = Stop(cause=StopCause.LIMITS, reason=exceeded_text(caps), requested_at=at)
+
+    def refuse_limits(self, why: str) -> str:
+        """The run is not started because its caps are required; returns the reason."""
+        self.limits_refused = why
+        return refused_text(why)
+
     def mark_forced(self) -> None:
         if self.stop is not None:
             self.stop = replace(self.stop, forced_at=self.clock.now())
@@ -212,6 +244,8 @@ class Run:
     def exit_code(self) -> int | None:
         if self.started is None and self.start_failed is not None:
             return EXIT_NOT_STARTED
+        if self.stop is not None and self.stop.cause is StopCause.LIMITS:
+            return EXIT_MEMORY_EXCEEDED
         if self.deadline_passed:
             return EXIT_TIMED_OUT
         return None if self.exited is None else os.waitstatus_to_exitcode(self.exited.status)
@@ -259,6 +293,13 @@ class Run:
             return None
         return round(max(0.0, self.ended_mono - self.started.at), 6)
 
+    def limit_facts(self) -> LimitFacts | None:
+        caps = self.job.resource_limits
+        return None if caps is None else limits.facts(
+            self.limits, caps, self.started, self.measured, memory_exceeded=self.memory_exceeded,
+            refused=self.limits_refused,
+        )
+
     def record(self) -> RunRecord:
         """All that is known now. While the run lives, outcome and finished_at are None."""
         deadline_at = None
@@ -271,4 +312,5 @@ class Run:
             pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
             finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
             output=self.capture.facts() if self.capture else None, usage=self.usage,
+            limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),
         )

@@ -22,6 +22,7 @@ async def record(run: Run, daemon: Facilities) -> None:
     place stays there."""
     made: RunRecord | None = None
     try:
+        daemon.confining.let_go(run)
         _decide(run)
         if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
             await _finish_log(run)

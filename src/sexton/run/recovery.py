@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from sexton.execution import cgroup
+from sexton.execution import cgroup, controllers
 from sexton.model.errors import StoreError
 from sexton.model.run import Gone, GoneState, Outcome, Phase, RunRecord, Survivor, Witness
 from sexton.store.port import Ledger
@@ -31,6 +31,8 @@ async def recover(ledger: Ledger, now: datetime) -> list[RunRecord]:
     """
     interrupted = await ledger.unfinished()
     swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
+    capped, capped_survivors = await asyncio.get_running_loop().run_in_executor(None, controllers.sweep)
+    swept, cgroup_survivors = swept + capped, [*cgroup_survivors, *capped_survivors]
     if swept:
         logger.info("removed %d cgroups that an earlier daemon had left", swept)
     boot = cgroup.boot_id()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from sexton.execution.messages import KillRefused, Signalled
 from sexton.model.clock import Monotonic
 from sexton.model.job import KillWaitsFor
-from sexton.model.run import Phase
+from sexton.model.run import Phase, StopCause
 from sexton.run.live import Run
 
 Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
@@ -37,6 +37,11 @@ class Subject:
     @property
     def force(self) -> bool:
         return self._run.force
+
+    @property
+    def at_once(self) -> bool:
+        """At its memory cap a run is killed whole: no graceful step, no killTimeout."""
+        return self._run.stop is not None and self._run.stop.cause is StopCause.LIMITS
 
     @property
     def signalled(self) -> Signalled | None:

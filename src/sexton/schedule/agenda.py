@@ -25,7 +25,7 @@ LATE_AFTER = 10
 """Seconds. Up to here a late pass makes up for all it missed; from here on it resumes at the current slot."""
 
 _MINUTE = 60
-_STRETCHES = 16
+_STRETCHES = 64
 # Counting what a long sleep skipped must not become a second delay.
 _COUNT_EACH = 1000
 _COUNT_ALL = 20000

@@ -13,8 +13,10 @@ from sexton.api import views
 from sexton.api.openapi import document
 from sexton.api.routes import Route
 from sexton.api.server import ROUTES
+from sexton.api.use import Resources
 from sexton.daemon.control import Health
 from sexton.daemon.reload import ReloadResult
+from sexton.model.limits import LimitFacts, Mechanism
 from sexton.model.run import Gone, GoneState, Outcome, Phase, Stop, StopCause, Trigger, Witness
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "api.md").read_text()
@@ -48,7 +50,8 @@ def test_no_route_is_made_up() -> None:
 
 
 @pytest.mark.parametrize(("heading", "kind"), [
-    ("A run", views.RunView), ("A job", views.JobView), ("`stop`", Stop), ("`gone`", Gone), ("Health", Health),
+    ("A run", views.RunView), ("A job", views.JobView), ("`stop`", Stop), ("`gone`", Gone),
+    ("`resources`", Resources), ("`limits`", LimitFacts), ("Health", Health),
     ("A reload", ReloadResult),
 ])
 def test_every_field_has_its_meaning(heading: str, kind: type[Any]) -> None:
@@ -59,7 +62,7 @@ def test_every_field_has_its_meaning(heading: str, kind: type[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [Outcome, Phase, Trigger, StopCause, GoneState, Witness], ids=lambda kind: kind.__name__)
+    "values", [Outcome, Phase, Trigger, StopCause, GoneState, Witness, Mechanism], ids=lambda kind: kind.__name__)
 def test_every_value_is_named(values: Any) -> None:
     """All values that a field can have are on the page."""
     assert {value.value for value in values} <= set(re.findall(r"`([\w-]+)`", PAGE))

@@ -16,6 +16,8 @@ from sexton.config.schema import (
     ENVIRONMENT_ENTRY,
     FAILS_WHEN,
     JOB,
+    MONITORING,
+    RESOURCE_LIMITS,
     SCHEDULE,
     STATE,
     STRUCTURE,
@@ -24,6 +26,7 @@ from sexton.config.schema import (
     Option,
 )
 from sexton.model.job import FailsWhen, JobSpec, ScheduleFields
+from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.settings import Configuration, Settings, StateSettings, WebSettings
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -35,6 +38,8 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("Job options", JOB.options, JobSpec),
     ("`schedule` as a map", SCHEDULE.options, ScheduleFields),
     ("`failsWhen`", FAILS_WHEN.options, FailsWhen),
+    ("`resourceLimits`", RESOURCE_LIMITS.options, ResourceLimits),
+    ("`monitorResources`", MONITORING.options, Monitoring),
     ("`environment` and `env_file`", ENVIRONMENT_ENTRY.options, None),
     ("`web`", WEB.options, WebSettings),
     ("`state`", STATE.options, StateSettings),

@@ -24,6 +24,7 @@ class Scripted:
 
     name = "j"
     pid = 77
+    at_once = False
 
     def __init__(self, kill_timeout: float = 30.0, *, exits_after_term: float | None = None,
                  empties_after_kill: float | None = 0.0, gone: bool = False, force_at: float | None = None,

@@ -74,6 +74,14 @@ def test_fails_when_in_order(fails_when: FailsWhen, code: int, out: bool, err: b
         assert verdict.outcome is Outcome.FAILURE and expected in (verdict.fail_reason or "")
 
 
+@pytest.mark.parametrize("fails_when", EVERY_FAILS_WHEN)
+def test_a_memory_cap_is_a_failure_under_every_fails_when(fails_when: FailsWhen) -> None:
+    """The reason is exactly the cap's, with nothing before it."""
+    reached = stop(StopCause.LIMITS, reason="memory limit exceeded (512 MiB)")
+    verdict = judge(Evidence(exit_code=-9, stop=reached, wrote_stderr=True), fails_when)
+    assert verdict.outcome is Outcome.FAILURE and verdict.fail_reason == "memory limit exceeded (512 MiB)"
+
+
 def test_the_reason_of_a_cancel_says_who_and_why() -> None:
     """Who asked and why they said they did is kept in the reason."""
     asked = stop(StopCause.CANCEL, requested_by="ops", reason="too hot")

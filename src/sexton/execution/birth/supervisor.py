@@ -16,12 +16,10 @@ import signal
 import time
 from typing import Any
 
-from sexton.execution.birth import kernel, pristine, wire
+from sexton.execution.birth import kernel, pristine, signals, wire
+from sexton.execution.birth.confine import FREE, Confinement
+from sexton.execution.birth.program import DEFAULTED, locate
 
-DEFAULTED = (
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
-    signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
-)
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 
 KILL_PAUSE_MS = 1
@@ -33,19 +31,6 @@ LONG_KILL_ROUNDS = 200
 MAX_RUNS = 1000
 """Then a fresh supervisor takes over: a leak of any kind is bounded."""
 FD_CHECK_EVERY = 50
-
-
-def locate(program: bytes, environment: dict[bytes, bytes]) -> bytes:
-    """The file that a bare program name means under the job's own PATH (not the daemon's)."""
-    if b"/" in program:
-        return program
-    denied = False
-    for directory in environment.get(b"PATH", os.defpath.encode()).split(b":"):
-        candidate = (directory or b".") + b"/" + program
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
-            return candidate
-        denied = denied or os.path.isfile(candidate)
-    raise PermissionError(errno.EACCES, "not executable") if denied else FileNotFoundError(errno.ENOENT, "not found")
 
 
 class Supervisor:
@@ -73,6 +58,7 @@ class Supervisor:
         self.unsaid = b""
         self.alone = 0
         """Whether the cgroup was empty but for us when the run was over."""
+        self.confined: Confinement = FREE
 
     def prepare(self) -> None:
         kernel.become_subreaper()
@@ -135,7 +121,8 @@ class Supervisor:
                 os.close(fd)
 
     def begin(self, request: tuple[Any, ...], fds: list[int]) -> None:
-        run, argv, environment, directory, user, nice, targets, self.patience = request
+        run, argv, environment, directory, user, nice, targets, self.patience, confined = request
+        self.confined = Confinement(self.number, self.cgroup, confined) if confined else FREE
         self.run = run
         self.main = 0
         self.main_alive = self.killing = self.released = self.refused = False
@@ -154,17 +141,24 @@ class Supervisor:
             stage = wire.STAGE_EXEC
             if nice:
                 os.setpriority(os.PRIO_PROCESS, 0, nice)
-            self.main = os.posix_spawn(
-                locate(argv[0], env), argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED,
-                resetids=user is not None,
-            )
+            if self.confined is not FREE and self.confined.prepare():
+                self.main = self.confined.start(locate(argv[0], env), argv, env, actions, user)
+                self.confined.watch(self.poll)
+            else:
+                self.main = os.posix_spawn(
+                    locate(argv[0], env), argv, env, file_actions=actions, setsid=True, setsigmask=(),
+                    setsigdef=DEFAULTED, resetids=user is not None,
+                )
         except (OSError, ValueError, OverflowError, MemoryError) as refused:
             default = errno.ENOMEM if isinstance(refused, MemoryError) else errno.EINVAL
+            number = getattr(refused, "errno", None) or default
+            self.confined.leave(self.poll)
             self.alone = self.cgroup_flag()
-            self.say(wire.FAILED, value=getattr(refused, "errno", None) or default, aux=stage, flags=self.alone)
+            self.say(wire.FAILED, value=number, aux=getattr(refused, "stage", stage), flags=self.alone)
         else:
             self.main_alive = True
-            self.unsaid = self.record(wire.STARTED, value=self.main)  # one that is over already says both at once
+            limits = self.confined  # one that is over already says both at once
+            self.unsaid = self.record(wire.STARTED, value=self.main, flags=limits.bits, aux=limits.errno)
         finally:
             self.restore(directory, user, nice)
 
@@ -201,11 +195,15 @@ class Supervisor:
             if self.unsaid and not self.patience:
                 self.say_start()
             events = self.poll.poll(self.pause())
-            if not events and self.unsaid:
-                self.say_start()
+            if not events:
+                self.look_at_memory()
+                if self.unsaid:
+                    self.say_start()
             for fd, event in events:
                 if fd == self.wake:
                     self.drain_wake()
+                elif fd == self.confined.event:
+                    self.look_at_memory()
                 else:
                     self.obey(event)
             if self.killing:
@@ -215,7 +213,7 @@ class Supervisor:
         if self.unsaid:
             return int(self.patience)
         if not self.killing:
-            return None
+            return self.confined.look_every
         slow = self.refused or self.rounds > LONG_KILL_ROUNDS
         return REFUSED_PAUSE_MS if slow else KILL_PAUSE_MS
 
@@ -248,6 +246,7 @@ class Supervisor:
 
     def release(self) -> None:
         self.released = True
+        self.confined.keep()
         if self.cgroup is not None:
             try:
                 os.setxattr(self.cgroup, wire.KEPT_ATTRIBUTE, b"1")
@@ -265,12 +264,14 @@ class Supervisor:
                 break
             if pid == 0:
                 if status is not None:
+                    self.measure()
                     self.say_exit(status, usage, 0)
                 return False
             if pid == self.main and self.main_alive:
                 self.main_alive = False
                 status, usage = result, used
-        self.alone = flags = self.cgroup_flag()
+        self.measure()
+        self.alone = flags = self.cgroup_flag() if self.confined is FREE or self.confined.leave(self.poll) else 0
         if status is not None:
             self.say_exit(status, usage, wire.ALSO_EMPTY | flags)
         else:
@@ -296,41 +297,21 @@ class Supervisor:
         """The graceful step: SIGTERM to the whole group, and to descendants that left it."""
         group_error = alone_error = 0
         if self.group_is_ours():
-            group_error = self.signal_group(signal.SIGTERM)
+            group_error = signals.to_group(self.main, signal.SIGTERM)
             if group_error not in (0, errno.ESRCH) and self.main_alive:
-                alone_error = self.signal_one(self.main, signal.SIGTERM)
+                alone_error = signals.to_one(self.main, signal.SIGTERM)
         for pid in kernel.children_of(self.pid):
-            if pid != self.main and self.outside_group(pid):
-                self.signal_one(pid, signal.SIGTERM)
+            if pid != self.main and signals.outside_group(pid, self.main):
+                signals.to_one(pid, signal.SIGTERM)
         self.say(wire.SIGNALLED, value=group_error, aux=alone_error)
-
-    def outside_group(self, pid: int) -> bool:
-        try:
-            return os.getpgid(pid) != self.main
-        except OSError:
-            return False
-
-    def signal_group(self, number: signal.Signals) -> int:
-        try:
-            os.killpg(self.main, number)
-        except OSError as refused:
-            return refused.errno or errno.EINVAL
-        return 0
-
-    @staticmethod
-    def signal_one(pid: int, number: signal.Signals) -> int:
-        try:
-            os.kill(pid, number)
-        except OSError as refused:
-            return refused.errno or errno.EINVAL
-        return 0
 
     def kill_round(self) -> None:
         """One round of the forced step over everything below us. Exits are collected between rounds, all at
         once: walking after each single exit is quadratic."""
         self.rounds += 1
+        self.confined.kill()
         if self.rounds == 1 and self.group_is_ours():
-            self.group_error = self.signal_group(signal.SIGKILL)
+            self.group_error = signals.to_group(self.main, signal.SIGKILL)
         refused_errno = refused_pid = killed = 0
         direct = kernel.children_of(self.pid)
         level = [(pid, self.pid) for pid in direct]
@@ -338,7 +319,7 @@ class Supervisor:
             below: list[tuple[int, int]] = []
             for pid, parent in level:
                 below += [(child, pid) for child in kernel.children_of(pid)]
-                error = self.signal_one(pid, signal.SIGKILL) if parent == self.pid else (
+                error = signals.to_one(pid, signal.SIGKILL) if parent == self.pid else (
                     kernel.kill_if_child_of(pid, parent))
                 if error in (0, errno.ESRCH):
                     killed += 1
@@ -351,6 +332,23 @@ class Supervisor:
         self.refused = refused
         if self.rounds == LONG_KILL_ROUNDS and direct:
             self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=direct[0])
+
+    # ---------------------------------------------------------------- limits
+
+    def look_at_memory(self) -> None:
+        """A run that has reached its cap is killed whole, without a graceful step."""
+        if self.confined.reached_memory():
+            self.say(wire.EXCEEDED)
+            if not self.killing:
+                self.killing, self.rounds, self.refused, self.group_error = True, 0, False, 0
+
+    def measure(self) -> None:
+        """Said before the end is: what the limits did, and what was used."""
+        if self.confined.applies:
+            self.look_at_memory()
+            self.say(wire.MEASURED, **self.confined.facts())
+        if self.confined.measured:
+            self.say(wire.USED, **self.confined.used())
 
     # ---------------------------------------------------------------- reuse
 
@@ -367,7 +365,7 @@ class Supervisor:
 
     def check_reuse(self) -> None:
         """Retire unless the next run would find this supervisor as the first one did."""
-        clean = not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
+        clean = self.confined.removed and not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
         clean = clean and (self.procs < 0 or bool(self.alone)) and self.pristine.snapshot() == self.untouched
         if clean and self.runs % FD_CHECK_EVERY == 0:
             clean = pristine.count_fds() == self.own_fds

@@ -14,23 +14,34 @@ REPORT = struct.Struct("<IIHHiqIIII")
 """supervisor, run number, kind, flags, value, monotonic ns, user CPU us, system CPU us, max RSS KiB, aux."""
 
 # kinds of report
-STARTED = 1  # value: pid of the job's own process
+STARTED = 1  # value: pid of the job's own process; flags: caps that a cgroup holds; aux: errno of one that failed
 FAILED = 2  # value: errno; aux: stage
 EXITED = 3  # value: wait status of the own process; usage fields are set
 EMPTY = 4  # nothing of the run is left below the supervisor
 SIGNALLED = 5  # the graceful step was taken; value: errno for the group, aux: errno for the process alone
 REFUSED = 6  # the forced step was refused; value: errno; aux: a pid that it was refused for; user: errno for the group
 RETIRED = 7  # this supervisor takes no further request and has taken none since its last EMPTY
+EXCEEDED = 8  # the run has reached its cap on memory and is being killed whole
+MEASURED = 9  # what the limits did; value: refused forks; user: throttled ms; rss: peak KiB; flags: which are known
+USED = 10  # CPU us of the whole run; user, system: high and low half in user mode; rss, aux: in the kernel
 
 # flags of a report
 ALSO_EMPTY = 1  # EXITED: the own process was also the last one
 CGROUP_EMPTY = 2  # the run's cgroup holds nobody but the supervisor and has no child cgroups
+
+HELD_CPU = 1 << 4  # STARTED
+HELD_MEMORY = 1 << 5
+HELD_PROCESSES = 1 << 6
+KNOWN_HITS = 1 << 4  # MEASURED: which of its numbers were to be had
+KNOWN_THROTTLED = 1 << 5
+KNOWN_PEAK = 1 << 6
 
 # stages of a failed start (aux of FAILED)
 STAGE_EXEC = 0
 STAGE_DIRECTORY = 1
 STAGE_USER = 2
 STAGE_REQUEST = 3
+STAGE_LIMITS = 4
 
 # orders to a supervisor, one byte each
 TERMINATE = b"T"

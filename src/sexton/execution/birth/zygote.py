@@ -216,24 +216,25 @@ class Zygote:
     def kill_cgroup(self, number: int) -> None:
         if self.cgroup_base is None:
             return
-        try:
-            fd = os.open(f"{self.cgroup_base}/s{number}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+        for name in (f"s{number}", f"l{number}"):  # the supervisor's, and that of a run with limits
             try:
-                os.write(fd, b"1")
-            finally:
-                os.close(fd)
-        except OSError:
-            pass  # before 5.14, or no cgroup: the walk below does it
+                fd = os.open(f"{self.cgroup_base}/{name}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+                try:
+                    os.write(fd, b"1")
+                finally:
+                    os.close(fd)
+            except OSError:
+                pass  # before 5.14, or no cgroup: the walk below does it
 
     def remove_cgroup(self, number: int) -> None:
         if self.cgroup_base is None:
             return
-        top = f"{self.cgroup_base}/s{number}"
-        try:
-            for directory, _, _ in os.walk(top, topdown=False):
-                os.rmdir(directory)
-        except OSError:
-            pass  # still populated or gone; the sweep at the next start looks again
+        for top in (f"{self.cgroup_base}/s{number}", f"{self.cgroup_base}/l{number}"):
+            try:
+                for directory, _, _ in os.walk(top, topdown=False):
+                    os.rmdir(directory)
+            except OSError:
+                pass  # still populated or gone; the sweep at the next start looks again
 
     def tell(self, kind: bytes, number: int, pid: int, status: int) -> None:
         try:
