@@ -14,6 +14,7 @@ import pytest
 from rig import living, new_tag
 
 from sexton.execution import cgroup
+from sexton.execution.birth import wire
 from sexton.execution.held import Held
 from sexton.execution.messages import (
     Emptied,
@@ -305,3 +306,27 @@ async def test_nothing_of_ours_is_left_after_many_runs(pool: Supervisors) -> Non
     for box in boxes:
         await box.until(Emptied, StartFailed)
     assert len(os.listdir("/proc/self/fd")) - pool.counts["supervisors"] == before
+
+
+async def test_a_supervisor_that_retired_takes_no_run_with_it(pool: Supervisors) -> None:
+    """Its last words are read before its death: a run that was sent to it and not taken goes to another supervisor,
+    whichever of the two the daemon hears of first."""
+    pool.prefill(1)
+    async with asyncio.timeout(15):
+        while not pool.counts["idle"]:
+            await asyncio.sleep(0.005)
+    chosen = pool._idle[-1]
+    os.kill(chosen.pid, signal.SIGSTOP)  # so that it does not take what it is sent
+    box = Box()
+    held = pool.submit(plan("true"), [], box.post)
+    assert chosen.held is held
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(pool._report_read)  # only the burial reads, as when its news is the first to be heard
+    os.write(pool._report_write, wire.REPORT.pack(chosen.number, 0, wire.RETIRED, 0, 0, 0, 0, 0, 0, 0))
+    os.kill(chosen.pid, signal.SIGKILL)
+    async with asyncio.timeout(15):
+        while chosen.number in pool._all:
+            await asyncio.sleep(0.005)
+    loop.add_reader(pool._report_read, pool._read_reports)
+    await box.until(Emptied)
+    assert not [message for message in box.messages if isinstance(message, SupervisorLost | Swept)]
