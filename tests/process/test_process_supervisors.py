@@ -321,7 +321,8 @@ async def test_a_supervisor_that_retired_takes_no_run_with_it(pool: Supervisors)
     held = pool.submit(plan("true"), [], box.post)
     assert chosen.held is held
     loop = asyncio.get_running_loop()
-    loop.remove_reader(pool._report_read)  # only the burial reads, as when its news is the first to be heard
+    for other in (pool._report_read, chosen.private.fileno()):
+        loop.remove_reader(other)  # the news of its death is the first to be heard
     os.write(pool._report_write, wire.REPORT.pack(chosen.number, 0, wire.RETIRED, 0, 0, 0, 0, 0, 0, 0))
     os.kill(chosen.pid, signal.SIGKILL)
     async with asyncio.timeout(15):
