@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -87,7 +88,11 @@ class Writer:
         self._misplaced = False
         self._max_runs = max_runs_per_job
         self._on_pruned = on_pruned
-        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._asked: list[_Pending] = []
+        """Of this round of the event loop, not handed over yet."""
+        self._queue: SimpleQueue[list[_Pending] | None] = SimpleQueue()
+        self._backlog: deque[_Pending] = deque()
+        """Handed over; the thread's own."""
         self._encode = msgspec.json.Encoder().encode
         self._take_up(opened)
         self._commits = self._changes = self._failed = 0
@@ -119,6 +124,7 @@ class Writer:
     async def stop(self, *, within: float) -> None:
         """Write what is queued, close the connection, end the thread. Raises StoreError when that takes
         longer than `within` seconds; the thread then ends when the disk lets it."""
+        self._hand_over()
         self._queue.put(None)
         try:
             await asyncio.wait_for(asyncio.shield(self._stopped), within)
@@ -126,8 +132,16 @@ class Writer:
             raise StoreError(f"queued writes were not finished within {within:g} s") from None
 
     def _put(self, change: Change, waiter: Waiter | None) -> None:
-        self._queue.put((change, waiter))
+        """What one round of the event loop asks for wakes the thread once."""
+        if not self._asked:
+            self._loop.call_soon(self._hand_over)
+        self._asked.append((change, waiter))
         self._fairness.asked()
+
+    def _hand_over(self) -> None:
+        if self._asked:
+            self._queue.put(self._asked)
+            self._asked = []
 
     def _settle(self, settled: Sequence[_Settled], retired: Sequence[str]) -> None:
         self._fairness.answered(len(settled))
@@ -193,19 +207,22 @@ class Writer:
     def _take(self) -> tuple[list[_Pending], bool]:
         """All that is queued (waiting for something to be), and whether there will be more."""
         taken: list[_Pending] = []
-        try:
-            item = self._queue.get(timeout=LOOK_SECONDS)
-            while item is not None:
-                taken.append(item)
+        while True:
+            if not self._backlog:
+                try:
+                    asked = self._queue.get_nowait() if taken else self._queue.get(timeout=LOOK_SECONDS)
+                except Empty:
+                    if not taken:
+                        self._look()
+                    return taken, True
+                if asked is None:
+                    return taken, False
+                self._backlog.extend(asked)
+            while self._backlog:
+                taken.append(item := self._backlog.popleft())
                 # What comes after a prune must not be seen by it.
                 if len(taken) >= MOST_CHANGES_PER_COMMIT or isinstance(item[0], Prune):
                     return taken, True
-                item = self._queue.get_nowait()
-        except Empty:
-            if not taken:
-                self._look()
-            return taken, True
-        return taken, False
 
     def _write(self, pending: Sequence[_Pending]) -> tuple[list[_Settled], list[str]]:
         """Commit the changes together; when one of them is at fault, one by one."""
