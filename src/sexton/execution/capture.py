@@ -74,7 +74,7 @@ class Follower:
 class _Source:
     """One captured stream: its pipe and its unfinished line."""
 
-    __slots__ = ("bytes", "capacity", "cutting", "fd", "held", "name", "prefix", "timer", "truncated")
+    __slots__ = ("bytes", "capacity", "cutting", "enlarged", "fd", "held", "name", "prefix", "timer", "truncated")
 
     def __init__(self, name: Stream, fd: int, prefix: bytes) -> None:
         self.name = name
@@ -87,6 +87,17 @@ class _Source:
         self.capacity = 64 * 1024
         self.timer: asyncio.TimerHandle | None = None
         """Set while the stream is read on a timer and not on the pipe's readiness."""
+        self.enlarged = False
+
+    def enlarge(self) -> None:
+        """Give the pipe of a run that writes much more room; most runs never need it, and it costs as much as the rest
+        of making a pipe."""
+        self.enlarged = True
+        try:
+            if self.fd is not None:
+                self.capacity = fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        except OSError:
+            pass  # over the user's quota of pipe pages: 64 KiB do as well, slower
 
 
 class Piece:
@@ -154,10 +165,6 @@ class Capture:
             os.set_blocking(read, False)
             prefix = self._job.stream_prefix.format(job_name=self._job.name, stream_name=stream.value)
             source = _Source(stream, read, prefix.encode("utf-8", "replace"))
-            try:
-                source.capacity = fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            except OSError:
-                pass  # over the user's quota of pipe pages: 64 KiB do as well, slower
             self._sources[stream] = source
             self._loop.add_reader(read, self._drain, source)
             ends.append((write, number))
@@ -187,6 +194,8 @@ class Capture:
             self._take(source, data)
             if len(data) < READ_BYTES:
                 break
+        if got >= FLOOD_BYTES and not source.enlarged:
+            source.enlarge()
         if got * 2 >= source.capacity:
             self._read_later(source, 0.0)
         elif got >= FLOOD_BYTES:
