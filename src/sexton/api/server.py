@@ -11,6 +11,7 @@ import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -113,11 +114,10 @@ def _refuse_foreign(request: web.Request) -> None:
     that was rebound to loopback stands in Host. Tools send no Origin and name us as they reached us."""
     over_unix = request.transport is not None and isinstance(request.transport.get_extra_info("sockname"), str | bytes)
     try:
-        host = urlsplit(f"//{request.host}").hostname or ""
+        host, is_loopback = _host_of(request.host)
     except ValueError:
         raise Refused(400, "Host is not an address") from None
-    known_host = over_unix or _is_loopback_name(host) or host in request.app[ALLOWED_HOSTS]
-    if not known_host:
+    if not (over_unix or is_loopback or host in request.app[ALLOWED_HOSTS]):
         raise Refused(403, f"Host {host!r} is not an address of this daemon")
     origin = request.headers.get("Origin")
     if origin is None or request.method in READING or origin in request.app[ALLOWED_ORIGINS]:
@@ -130,6 +130,13 @@ def _worth_a_line(record: logging.LogRecord) -> bool:
     """What is no HTTP is answered with 400 by aiohttp, which would also write a traceback for it: whoever can connect
     could fill the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+@lru_cache(maxsize=64)
+def _host_of(authority: str) -> tuple[str, bool]:
+    """The host in `host:port`, and whether it means this machine. Raises ValueError."""
+    host = urlsplit(f"//{authority}").hostname or ""
+    return host, _is_loopback_name(host)
 
 
 def _is_loopback_name(host: str) -> bool:
