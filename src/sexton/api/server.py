@@ -11,8 +11,8 @@ import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
 from contextlib import ExitStack
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import web
