@@ -9,12 +9,14 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,6 +202,13 @@ class Rig:
             return self.http("GET", path)[1]
         except OSError:
             return None
+
+    def state_of(self, job: str, key: str) -> str | None:
+        """What the store in the folder `state` keeps for a job under a key."""
+        ledger = self.folder / "state" / "default" / "ledger.sqlite3"
+        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as connection:
+            row = connection.execute("SELECT value FROM job_state WHERE job = ? AND key = ?", (job, key)).fetchone()
+        return None if row is None else str(row[0])
 
     def job(self, name: str = "j") -> Any:
         status, body = self.http("GET", f"/jobs/{name}")

@@ -14,6 +14,7 @@ from sexton.api.use import Caps, Resources, RunningResources, caps_of, resources
 from sexton.daemon.jobs import JobEntry
 from sexton.model.job import JobSpec, ScheduleFields
 from sexton.model.limits import LimitFacts, Monitoring
+from sexton.model.retry import PendingRetry
 from sexton.model.run import Abandoned, Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
 
 
@@ -112,7 +113,31 @@ class JobView(msgspec.Struct, kw_only=True):
     running_resources: RunningResources | None
     ignored_options: tuple[str, ...]
     source: str
+    retry: RetryView | None
     paused: None = None
+
+
+class RetryView(msgspec.Struct, kw_only=True):
+    """A retry that waits for its time, with the reference's names."""
+
+    attempt: int
+    """Which retry it will be; 1 is the first."""
+    maxAttempts: int | None
+    """Retries that are allowed; null for any number."""
+    nextRetryAt: datetime
+    delaySeconds: float
+    after: str
+    """The run that failed."""
+
+
+def retry_view(spec: JobSpec, pending: PendingRetry | None) -> RetryView | None:
+    if pending is None:
+        return None
+    most = spec.retry.maximum_retries if spec.retry is not None else 0
+    return RetryView(
+        attempt=pending.attempt - 1, maxAttempts=None if most < 0 else most, nextRetryAt=pending.not_before,
+        delaySeconds=round(pending.delay, 3), after=pending.after,
+    )
 
 
 class JobFacts(msgspec.Struct, kw_only=True):
@@ -123,6 +148,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     pids: list[int]
     next_fire: datetime | None
     is_reboot: bool
+    pending_retry: PendingRetry | None
     now: datetime
     running_resources: RunningResources | None = None
 
@@ -152,6 +178,7 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         whenUnconfirmed=spec.when_unconfirmed.value, priority=spec.priority.value,
         limits=caps_of(spec.resource_limits), monitorResources=spec.monitor_resources,
         running_resources=facts.running_resources, ignored_options=spec.ignored_options, source=str(spec.place),
+        retry=retry_view(spec, facts.pending_retry),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from yaml import MappingNode, Node, SequenceNode
 
+from sexton.config import failing
 from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
@@ -29,14 +30,16 @@ EMPTY = Layer()
 
 
 def merged(base: Layer, over: Layer) -> Layer:
-    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources` and `environment`
-    merge by key."""
+    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `onFailure` and
+    `environment` merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
     for field in ("fails_when", "resource_limits", "monitor_resources"):
         if base.values.get(field) is not None and over.values.get(field) is not None:
             values[field] = {**base.values[field], **over.values[field]}
+    if "on_failure" in base.values and "on_failure" in over.values:
+        values["on_failure"] = failing.merged(base.values["on_failure"], over.values["on_failure"])
     if "environment" in base.values and "environment" in over.values:
         values["environment"] = tuple(
             {**dict(base.values["environment"]), **dict(over.values["environment"])}.items()
@@ -104,6 +107,8 @@ class JobReader:
             values["resource_limits"] = limits_of(values["resource_limits"])
         if values.get("monitor_resources") is not None:
             values["monitor_resources"] = monitoring_of(values["monitor_resources"])
+        if "on_failure" in values:
+            values["retry"] = failing.policy_of(values.pop("on_failure"))
         file = values.pop("env_file", None)
         if file is not None:
             values["environment"] = tuple(

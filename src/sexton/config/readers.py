@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sexton.config import addresses, caps, surroundings, values
+from sexton.config import addresses, caps, failing, surroundings, values
 from sexton.config.reading import Read
 from sexton.config.schema import Kind
 
@@ -18,6 +18,9 @@ READERS: Mapping[Kind, Read] = {
     Kind.COMMAND: values.command,
     Kind.SCHEDULE: values.schedule,
     Kind.FAILS_WHEN: values.fails_when,
+    Kind.ON_FAILURE: failing.on_failure,
+    Kind.RETRY: failing.retry,
+    Kind.RETRY_ON: failing.retry_on,
     Kind.TEXT_LIST: values.text_list,
     Kind.TIMEZONE: surroundings.timezone,
     Kind.ENVIRONMENT: surroundings.environment,

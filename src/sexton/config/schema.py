@@ -20,6 +20,7 @@ from sexton.model.job import (
     Priority,
     WhenUnconfirmed,
 )
+from sexton.model.retry import RetryOn
 from sexton.model.settings import OnStoreUnavailable, Topology
 
 LONGEST_SECONDS = 1e9
@@ -46,6 +47,9 @@ class Kind(Enum):
     ACCOUNT = "name or number"
     PREFIX = "text with placeholders"
     FAILS_WHEN = "map of true or false"
+    ON_FAILURE = "map of what follows a failure"
+    RETRY = "map of numbers"
+    RETRY_ON = "list of causes"
     LISTEN = "list of addresses"
     TEXT_LIST = "list of text"
     VARIABLE_VALUE = "any text"
@@ -113,6 +117,28 @@ FAILS_WHEN = Section(
         Option(name="nonzeroReturn", field="nonzero_return", kind=Kind.BOOLEAN),
         Option(name="always", field="always", kind=Kind.BOOLEAN),
     ),
+)
+
+RETRY = Section(
+    here="in `onFailure.retry`",
+    where="in `onFailure.retry`",
+    options=_table(
+        Option(name="maximumRetries", field="maximum_retries", kind=Kind.INTEGER, minimum=-1, unit=" of retries"),
+        _seconds("initialDelay", "initial_delay", minimum=0.0),
+        _seconds("maximumDelay", "maximum_delay", above=0.0),
+        Option(name="backoffMultiplier", field="backoff_multiplier", kind=Kind.NUMBER, above=0.0, maximum=1e6),
+        Option(name="jitter", field="jitter", kind=Kind.NUMBER, minimum=0.0, maximum=1.0),
+        Option(name="on", field="on", kind=Kind.RETRY_ON, choices=RetryOn),
+        Option(name="manual", field="manual", kind=Kind.BOOLEAN),
+        _seconds("deadline", "deadline", nullable=True, above=0.0),
+    ),
+)
+
+ON_FAILURE = Section(
+    here="in `onFailure`",
+    where="in `onFailure`",
+    options=_table(Option(name="retry", field="retry", kind=Kind.RETRY)),
+    ignored=frozenset({"report"}),
 )
 
 RESOURCE_LIMITS = Section(
@@ -194,13 +220,14 @@ _JOB_SHARED = _table(
     Option(name="leftovers", field="leftovers", kind=Kind.CHOICE, choices=Leftovers),
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
+    Option(name="onFailure", field="on_failure", kind=Kind.ON_FAILURE),
     Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),
     Option(name="monitorResources", field="monitor_resources", kind=Kind.MONITORING, nullable=True),
 )
 
 JOB_IGNORED = frozenset(
     {
-        "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "onFailure", "onLate",
+        "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "onLate",
         "onMissed", "onPermanentFailure", "onSuccess", "onlyIfLastSucceeded", "pool", "poolSlots",
         "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
         "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd", "verify",
@@ -279,7 +306,10 @@ STRUCTURE = ("defaults", "jobs", "include", "web", "state", "logging")
 ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
-SECTIONS = (DEFAULTS, JOB, FAILS_WHEN, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP, ENVIRONMENT_ENTRY)
+SECTIONS = (
+    DEFAULTS, JOB, FAILS_WHEN, ON_FAILURE, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
+    ENVIRONMENT_ENTRY,
+)
 
 _INSIDE_IGNORED = {
     "retry": "in `onFailure`",

@@ -27,6 +27,7 @@ from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import AbandonRequested, StopRequested
 from sexton.run.registry import Registry
+from sexton.run.retries import Retries
 from sexton.run.unwritten import Unwritten
 from sexton.schedule.agenda import Due
 from sexton.schedule.explain import Explanation, explain
@@ -91,8 +92,9 @@ class Control:
         self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader:
         Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
-        logs_dropped: Callable[[], int],
+        logs_dropped: Callable[[], int], retries: Retries,
     ) -> None:
+        self.retries = retries
         self.node = node
         self.jobs = jobs
         self.registry = registry

@@ -29,8 +29,8 @@ class JobEntry:
     """One job and what has become of its runs in this process (and, with a store, before)."""
 
     __slots__ = (
-        "last_lines", "last_skip", "left_behind", "memory_exceeded", "recent", "skipped", "spec", "timeouts", "totals",
-        "unconfirmed",
+        "final_failures", "last_lines", "last_skip", "left_behind", "memory_exceeded", "recent", "skipped", "spec",
+        "timeouts", "totals", "unconfirmed",
     )
 
     def __init__(self, spec: JobSpec) -> None:
@@ -39,6 +39,8 @@ class JobEntry:
         self.totals: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         """Runs recorded by this process: a counter that only rises."""
         self.timeouts = 0
+        self.final_failures = 0
+        """Failures that no further attempt follows."""
         self.unconfirmed = 0
         """Runs that we stopped and whose end could not be proven."""
         self.left_behind = 0

@@ -36,12 +36,14 @@ from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
 from sexton.model.settings import Configuration, OnStoreUnavailable, StateSettings
+from sexton.outcome.retry import Fate
 from sexton.run.confine import Confining
 from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.recovery import recover
 from sexton.run.registry import Registry
+from sexton.run.retries import Retries
 from sexton.schedule.agenda import Agenda
 from sexton.store.memory.store import MemoryStore
 from sexton.store.sqlite.store import SqliteStore
@@ -126,8 +128,10 @@ class Daemon:
         jobs, registry = Jobs(), Registry()
 
         def on_recorded(run: Run, record: RunRecord) -> None:
+            fate = retries.recorded(run, record)
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.remember(record)
+                entry.final_failures += fate is Fate.FINAL
                 lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 
@@ -142,13 +146,18 @@ class Daemon:
             intent_required=self._intent_required(), confining=confining,
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
+        retries = Retries(
+            launcher, store, self._clock, lambda name: entry.spec if (entry := jobs.get(name)) is not None else None,
+            durable=store.capabilities.durable, fail_closed=self._intent_required(),
+        )
+        launcher.on_launched = retries.launched
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         self._fill(jobs, scheduler)
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
-            logs_dropped=lambda: self._logs.dropped,
+            logs_dropped=lambda: self._logs.dropped, retries=retries,
         )
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
@@ -162,6 +171,7 @@ class Daemon:
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
+        await retries.take_up({spec.name: spec for spec in jobs.specs()})
         await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
@@ -177,6 +187,7 @@ class Daemon:
                 logger.error("%d record(s) could not be written and are lost with this process; the next start will "
                              "call those runs interrupted", len(facilities.unwritten))
         finally:
+            await retries.close()
             watching.cancel()
             watch.close()
             await stop_serving()

@@ -94,6 +94,7 @@ def nice_of(priority: Priority) -> int:
 
 def plan(
     job: JobSpec, run_id: str, scheduled_for: str | None, node: str, confined: tuple[Any, ...] | None = None,
+    attempt: int = 1,
 ) -> Plan:
     """What to execute for one run of the job. Raises SpawnError when it cannot be worked out.
 
@@ -108,7 +109,7 @@ def plan(
         environment[prefix + b"RUN_ID"] = identifier
         environment[prefix + b"JOB_NAME"] = name
         environment[prefix + b"HOST"] = host
-        environment[prefix + b"ATTEMPT"] = b"1"
+        environment[prefix + b"ATTEMPT"] = b"%d" % attempt
         environment[prefix + b"SCHEDULED_AT"] = scheduled
     return Plan(
         argv=tuple([os.fsencode(part) for part in argv]),

@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.retry import RetryPolicy
 
 
 class ConcurrencyPolicy(Enum):
@@ -161,6 +162,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     leftovers: Leftovers = Leftovers.KEEP
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
     fails_when: FailsWhen = FailsWhen()
+    retry: RetryPolicy | None = None
+    """None: a failure is final."""
     resource_limits: ResourceLimits | None = None
     monitor_resources: Monitoring | None = None
 

@@ -16,6 +16,7 @@ class Trigger(Enum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
     REBOOT = "reboot"
+    RETRY = "retry"
 
 
 class Phase(Enum):

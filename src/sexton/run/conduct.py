@@ -174,7 +174,8 @@ async def _write_intent(run: Run, daemon: Facilities) -> bool:
 def _submit(run: Run, daemon: Facilities) -> None:
     scheduled = run.launch.scheduled_for
     confined = daemon.confining.confine(run)
-    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node, confined)
+    what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node, confined,
+                run.launch.attempt)
     log = None
     if daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
         log = daemon.output_files.start(run.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -44,11 +44,13 @@ class Launcher:
         self.boot_id = boot_id
         self.shutting_down = False
         self.refused_count = 0
+        self.on_launched: Callable[[Run], None] = lambda run: None
+        """Told of each run that was let in, before anything happens to it."""
         self._ids = RunIds()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def launch(self, job: JobSpec, trigger: Trigger, *, scheduled_for: datetime | None = None,
-               requested_by: str | None = None) -> Run | Refuse:
+               requested_by: str | None = None, attempt: int = 1) -> Run | Refuse:
         """Start a run of the job now, or say why not. A Replace marks its victims before anything else happens."""
         registry = self.facilities.registry
         running, unconfirmed = registry.running(job.name), registry.unconfirmed(job.name)
@@ -60,7 +62,7 @@ class Launcher:
         if isinstance(admission, Refuse):
             self.refused_count += 1
             return admission
-        return self._begin(job, trigger, admission, scheduled_for, requested_by)
+        return self._begin(job, trigger, admission, scheduled_for, requested_by, attempt=attempt)
 
     def launch_ahead(self, job: JobSpec, scheduled_for: datetime, gate: Gate) -> Run | None:
         """Claim a run for an instant that is about to come; it starts when the gate opens. None where the decision must
@@ -72,15 +74,16 @@ class Launcher:
             admission, Start) else None
 
     def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,
-               requested_by: str | None, gate: Gate | None = None) -> Run:
+               requested_by: str | None, gate: Gate | None = None, *, attempt: int = 1) -> Run:
         registry, clock = self.facilities.registry, self.facilities.clock
         launch = Launch(
             id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
-            requested_by=requested_by, created_at=clock.now(), boot_id=self.boot_id,
+            requested_by=requested_by, created_at=clock.now(), boot_id=self.boot_id, attempt=attempt,
         )
         victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
         run = Run(job, launch, clock, victims, gate)
         registry.add(run)
+        self.on_launched(run)
         for victim_id in victims:
             victim = registry.get(victim_id)
             if victim is not None:

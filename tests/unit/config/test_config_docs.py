@@ -60,7 +60,7 @@ def _rows(heading: str) -> dict[str, str]:
 
 def _written(option: Option, model: type | None) -> str:
     """A default as the page writes it."""
-    special = {"env_file": "null", "failsWhen": "see below", "headers": "{}"}
+    special = {"env_file": "null", "failsWhen": "see below", "onFailure": "see below", "headers": "{}"}
     if option.name in special:
         return special[option.name]
     defaults = {field.name: field.default for field in msgspec.structs.fields(model)} if model else {}

@@ -184,7 +184,7 @@ def test_a_file_without_jobs_is_valid(load_text: Callable[..., Configuration], t
 def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., Configuration]) -> None:
     """Options that are not acted on warn once with the number of jobs, and each job carries them."""
     configuration = load_text(
-        "defaults: {onFailure: {retry: {}}}\ncluster: {}\n"
+        "defaults: {onSuccess: {report: {}}}\ncluster: {}\n"
         + job("verify: null\npool: p")
         + JOB.removeprefix("jobs:\n").replace("name: a", "name: b")
         + "    pool: q\n"
@@ -193,9 +193,9 @@ def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., C
     said = [finding.message for finding in configuration.warnings]
     assert len(said) == 4
     assert any("`pool` in a job (2 jobs)" in message for message in said)
-    assert any("`onFailure` in `defaults`" in message for message in said)
+    assert any("`onSuccess` in `defaults`" in message for message in said)
     assert [spec.ignored_options for spec in configuration.jobs] == [
-        ("onFailure", "pool", "verify"), ("onFailure", "pool"),
+        ("onSuccess", "pool", "verify"), ("onSuccess", "pool"),
     ]  # fmt: skip
 
 
