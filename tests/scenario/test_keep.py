@@ -469,3 +469,41 @@ def test_a_memory_cap_holds_without_a_daemon(rig: Rig, tmp_path: Path) -> None:
     assert record["exit_code"] == -9 and record["stop"]["cause"] == "limits"
     assert record["fail_reason"].startswith("memory limit exceeded") and record["gone"]["state"] == "proven"
     assert record["limits"]["enforced"] is True and record["resources"]["cpu_seconds"] > 0
+
+
+@pytest.mark.parametrize(("option", "left"), [({}, True), ({"leftovers": "kill"}, False)])
+def test_leftovers_of_an_unwatched_end(rig: Rig, tmp_path: Path, option: dict[str, Any], left: bool) -> None:
+    """What the job says of processes that a run leaves behind holds while nobody is there."""
+    tag, go = new_tag(), tmp_path / "go"
+    child = f"setsid sleep {tag} > /dev/null 2>&1"
+    command = f"while [ ! -e {go} ]; do sleep 0.05; done; {child} & sleep 0.2; exit 0"
+    rig.start([kept(command, **option)], state=state(tmp_path))
+    run = rig.fire()
+    rig.running(run)
+    rig.kill9()
+    go.touch()
+    until(lambda: runtime(tmp_path) == [f"{run}.end"], 5, "word is left")
+    assert bool(living(tag)) is left
+    rig.start()
+    record = rig.recorded(run)
+    assert record["outcome"] == "success" and record["exit_code"] == 0
+    assert record["gone"]["state"] == ("survivors" if left else "proven")
+    assert [process["pid"] for process in record["gone"]["survivors"]] == living(tag)
+    for pid in living(tag):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_grace_period_for_the_tree_holds_without_a_daemon(rig: Rig, tmp_path: Path) -> None:
+    """killWaitsFor: tree. The shell is gone at once, its child has its time to tidy up."""
+    tidy, ready = tmp_path / "tidy", tmp_path / "ready"
+    child = f"trap 'sleep 0.7; echo tidy > {tidy}; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done"
+    rig.start([kept(f"sh -c \"{child}\"; true", executionTimeout=1.5, killTimeout=5, killWaitsFor="tree")],
+              state=state(tmp_path))
+    run = rig.fire()
+    rig.running(run)
+    until(ready.exists, 5, "the trap")
+    rig.kill9()
+    until(lambda: runtime(tmp_path) == [f"{run}.end"], 10, "word is left")
+    assert tidy.exists()
+    rig.start()
+    assert rig.recorded(run)["exit_code"] == -100

@@ -261,8 +261,10 @@ def alone_in(story: Story, said_so: bool) -> bool | None:
 class Told:
     """A run that ended while no daemon was there; its story lies in a file, which goes when the run is recorded."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, left: tuple[Survivor, ...]) -> None:
+        """`left` is what the run has left behind, as the story says."""
         self._path = path
+        self._left = left
 
     def withdraw(self) -> bool:
         return False
@@ -273,7 +275,7 @@ class Told:
     terminate = kill = release = rouse = end_supervisor = hear = nothing
 
     def left_behind(self) -> tuple[Survivor, ...]:
-        return ()
+        return self._left
 
     def note_stop(self, stop: bytes) -> None:
         """Nobody is there to be told."""

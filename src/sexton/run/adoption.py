@@ -18,7 +18,7 @@ from sexton.execution.messages import Started, SupervisorLost, Swept
 from sexton.execution.story import Story
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import JobSpec, Place
-from sexton.model.run import Phase, Stop, StopCause, Survivor
+from sexton.model.run import Phase, Stop, StopCause, Survivor, Witness
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
@@ -89,8 +89,11 @@ def _take_hold(run: Run, found: Found, launcher: Launcher, kept: KeptRuns) -> No
         logger.warning("Job %s: run %s (pid %s) is taken over from an earlier daemon; it %s", run.job.name, run.id,
                        story.started[0] if story.started else None, what)
         return
-    run.held = Told(kept.story_path(run.id))
-    run.left = tuple(Survivor(pid=pid, reason="left behind") for pid in story.left)
+    here = found.launch.boot_id == launcher.boot_id
+    left = tuple(Survivor(pid=pid, reason="left behind") for pid in story.left) if here else ()
+    run.held = Told(kept.story_path(run.id), left)
+    if not here and story.empty is None:
+        run.mailbox.post(Swept(run.clock.monotonic(), Witness.CRASH_SWEEP))  # the machine was started anew since
     log.mark_whole()
     for number, (count, _, truncated) in story.output.items():
         if run.capture is not None and number in STREAMS:
