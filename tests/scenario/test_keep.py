@@ -472,7 +472,7 @@ def test_a_memory_cap_holds_without_a_daemon(rig: Rig, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "left"), [({}, True), ({"leftovers": "kill"}, False)])
-def test_leftovers_of_an_unwatched_end(rig: Rig, tmp_path: Path, option: dict[str, Any], left: bool) -> None:
+def test_leftovers_of_an_unwatched_end(rig: Rig, tmp_path: Path, option: dict[str, str], left: bool) -> None:
     """What the job says of processes that a run leaves behind holds while nobody is there."""
     tag, go = new_tag(), tmp_path / "go"
     child = f"setsid sleep {tag} > /dev/null 2>&1"
