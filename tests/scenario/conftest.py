@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import rig as rig_module
+from keep_kit import end_processes_in
 from rig import Rig
 
 
@@ -14,3 +15,10 @@ from rig import Rig
 def rig(tmp_path: Path) -> Iterator[Rig]:
     """A daemon in an empty folder, ended after the test."""
     yield from rig_module.rig(tmp_path)
+
+
+@pytest.fixture
+def no_keepers_left(tmp_path: Path) -> Iterator[None]:
+    """Runs that outlive their daemon outlive a failed test, too, unless somebody ends them."""
+    yield
+    end_processes_in(tmp_path)

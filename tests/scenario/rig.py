@@ -92,6 +92,7 @@ class Rig:
         self.config = folder / "jobs.yaml"
         self.prefix = prefix
         self.environment: dict[str, str] = {}
+        self.command: tuple[str, ...] = ("-m", "sexton")
         self.popen: dict[str, Any] = {}
         """What the process is started with instead of the usual: stdout, stdin, preexec_fn ..."""
         self.process: subprocess.Popen[bytes] | None = None
@@ -120,7 +121,7 @@ class Rig:
         with self._log.open("ab") as log:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self.popen}
             self.process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "sexton", "-c", str(self.config)], cwd=self.folder,
+                [*self.prefix, sys.executable, *self.command, "-c", str(self.config)], cwd=self.folder,
                 env={**os.environ, **self.environment}, **options,
             )
         return self.process

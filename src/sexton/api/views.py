@@ -46,6 +46,7 @@ class RunView(msgspec.Struct, kw_only=True):
     output: OutputFacts | None
     resources: Resources | None
     limits: LimitFacts | None
+    adopted: int
     ranAt: datetime | None  # the reference's name
 
 
@@ -58,7 +59,7 @@ def run_view(record: RunRecord) -> RunView:
         fail_reason=record.fail_reason, scheduled_for=launch.scheduled_for, created_at=launch.created_at,
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
         abandoned=record.abandoned, containment=record.containment.value, pid=record.pid, output=record.output,
-        resources=resources_of(record), limits=record.limits, ranAt=record.finished_at,
+        resources=resources_of(record), limits=record.limits, adopted=record.adopted, ranAt=record.finished_at,
     )
 
 

@@ -60,6 +60,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputFacts | None = None
     resources: Resources | None = None
     limits: LimitFacts | None = None
+    adopted: int = 0
 
 
 class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,6 +95,8 @@ def run_facts(run: RunAnswer) -> list[tuple[str, Cell]]:
         rows += stop_facts(run.stop)
     rows += gone_facts(run)
     rows += [("containment", Cell(run.containment.value)), ("node", Cell(run.node))]
+    if run.adopted:
+        rows.append(("taken over", Cell(f"{run.adopted} time{'' if run.adopted == 1 else 's'} by a later daemon")))
     if run.output is not None:
         rows.append(("output", Cell(output_of(run.output))))
     if run.limits is not None:

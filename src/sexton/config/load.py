@@ -19,7 +19,7 @@ from sexton.config.reading import Claims, Reading, ScheduleCheck
 from sexton.config.schema import ONCE, TOP
 from sexton.config.sections import logging, state, web
 from sexton.config.values import words
-from sexton.model.job import ConcurrencyScope, JobSpec, Place
+from sexton.model.job import ConcurrencyScope, JobSpec, OnDaemonLoss, Place
 from sexton.model.settings import Configuration, Finding, Settings, Severity
 
 _SECTION_READERS = {"web": web, "state": state, "logging": logging}
@@ -179,8 +179,18 @@ class _Assembly:
             "let one node only run these jobs",
         )
 
+    def _check_kept(self) -> None:
+        """A run that outlives the daemon needs a place where the next one finds it."""
+        kept = [job for job in self._jobs if job.on_daemon_loss is OnDaemonLoss.KEEP]
+        if kept and "state" not in self._once:
+            names = ", ".join(job.name for job in kept[:_MAX_NAMED])
+            more = f" and {len(kept) - _MAX_NAMED} more" if len(kept) > _MAX_NAMED else ""
+            message = f"onDaemonLoss keep needs a `state` section, and there is none; job(s): {names}{more}"
+            self._reading.report(Severity.ERROR, kept[0].place, message, "add `state: {path: ...}`")
+
     def configuration(self) -> Configuration:
         self._check_cluster()
+        self._check_kept()
         return Configuration(
             jobs=tuple(self._jobs),
             settings=Settings(**self._settings),

@@ -17,6 +17,7 @@ from sexton.model.job import (
     EndsWhen,
     KillWaitsFor,
     Leftovers,
+    OnDaemonLoss,
     Priority,
     WhenUnconfirmed,
 )
@@ -219,6 +220,7 @@ _JOB_SHARED = _table(
     Option(name="endsWhen", field="ends_when", kind=Kind.CHOICE, choices=EndsWhen),
     Option(name="leftovers", field="leftovers", kind=Kind.CHOICE, choices=Leftovers),
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
+    Option(name="onDaemonLoss", field="on_daemon_loss", kind=Kind.CHOICE, choices=OnDaemonLoss),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
     Option(name="onFailure", field="on_failure", kind=Kind.ON_FAILURE),
     Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),

@@ -13,28 +13,43 @@ from sexton.run.registry import Registry
 
 logger = logging.getLogger("sexton.daemon")
 
+LOOK_SECONDS = 0.25
 SLACK_SECONDS = 75.0
 """Beyond the longest killTimeout: the bounds for proof and for held output, and the records."""
 
 
 async def drain(registry: Registry, seconds: float, at_once: asyncio.Event) -> None:
     """Wait up to `seconds` for running runs to end by themselves (not at all once `at_once` is set), then cancel them
-    with cause `shutdown` and wait for their ends and records."""
-    if len(registry):
-        logger.info("Shutting down: %d run(s) have %g seconds to end by themselves", len(registry), seconds)
+    with cause `shutdown` and wait for their ends and records. Runs that outlive the daemon are left to the next one."""
+    ending = _ending(registry)
+    if ending:
+        logger.info("Shutting down: %d run(s) have %g seconds to end by themselves", len(ending), seconds)
         _stop([run for run in registry if run.phase is Phase.CLAIMED])  # replacements that wait: no new starts
         await _all_recorded(registry, seconds, at_once)
     else:
-        logger.info("Shutting down: nothing runs")
-    runs = [run for run in registry if run.counts_as_running]
-    _stop(runs)
-    if _all_are_recorded(registry):
-        return
-    logger.info("Shutting down: cancelling %d run(s)", len(runs))
-    bound = max((run.job.kill_timeout for run in registry), default=0.0) + SLACK_SECONDS
-    if not await _all_recorded(registry, bound, None):
-        left = sum(not run.recorded.is_set() for run in registry)
-        logger.error("Shutting down: %d run(s) are not recorded yet and are left to the next start", left)
+        logger.info("Shutting down: nothing runs that would end with the daemon")
+    _stop([run for run in registry if run.counts_as_running and not _stays(run)])
+    ending = _ending(registry)
+    if ending:
+        logger.info("Shutting down: cancelling %d run(s)", len(ending))
+        bound = max(run.job.kill_timeout for run in ending) + SLACK_SECONDS
+        if not await _all_recorded(registry, bound, None):
+            logger.error("Shutting down: %d run(s) are not recorded yet and are left to the next start",
+                         len(_ending(registry)))
+    for run in registry:
+        if _stays(run):
+            logger.warning("Job %s: run %s (pid %s) goes on without the daemon (onDaemonLoss: keep); the next one on "
+                           "this state takes it over", run.job.name, run.id, run.pid)
+
+
+def _ending(registry: Registry) -> list[Run]:
+    """What is waited for. Not those that keep their place beyond their record: nobody knows how long that takes."""
+    return [run for run in registry if not _stays(run) and not run.recorded.is_set()]
+
+
+def _stays(run: Run) -> bool:
+    """One that is being stopped is brought to its end first."""
+    return run.launch.keep and run.stop is None and run.started is not None and run.counts_as_running
 
 
 def _stop(runs: Iterable[Run]) -> None:
@@ -43,19 +58,16 @@ def _stop(runs: Iterable[Run]) -> None:
 
 
 async def _all_recorded(registry: Registry, seconds: float, at_once: asyncio.Event | None) -> bool:
-    async def everything() -> None:
-        for run in registry:
-            await run.recorded.wait()
-
-    waiters: list[asyncio.Future[object]] = [asyncio.ensure_future(everything())]
-    if at_once is not None:
-        waiters.append(asyncio.ensure_future(at_once.wait()))
-    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    for waiter in waiters:
-        waiter.cancel()
-    return _all_are_recorded(registry)
-
-
-def _all_are_recorded(registry: Registry) -> bool:
-    """Those that keep their place beyond their record need not be waited for: nobody knows how long that takes."""
-    return all(run.recorded.is_set() for run in registry)
+    """Those that stay do not count; one that is only being started may turn out to be one of them."""
+    limit = asyncio.get_running_loop().time() + seconds
+    while pending := _ending(registry):
+        left = limit - asyncio.get_running_loop().time()
+        if left <= 0 or (at_once is not None and at_once.is_set()):
+            return False
+        waiters = [asyncio.ensure_future(pending[0].recorded.wait())]
+        if at_once is not None:
+            waiters.append(asyncio.ensure_future(at_once.wait()))
+        await asyncio.wait(waiters, timeout=min(left, LOOK_SECONDS), return_when=asyncio.FIRST_COMPLETED)
+        for waiter in waiters:
+            waiter.cancel()
+    return True

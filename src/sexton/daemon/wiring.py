@@ -27,6 +27,7 @@ from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel
 from sexton.execution.controllers import Controllers
+from sexton.execution.keeping import KeptRuns
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.sampler import Sampler
@@ -37,6 +38,7 @@ from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
 from sexton.model.settings import Configuration, OnStoreUnavailable, StateSettings
 from sexton.outcome.retry import Fate
+from sexton.run.adoption import take_over
 from sexton.run.confine import Confining
 from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
@@ -44,6 +46,7 @@ from sexton.run.live import Run
 from sexton.run.recovery import recover
 from sexton.run.registry import Registry
 from sexton.run.retries import Retries
+from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
 from sexton.store.memory.store import MemoryStore
 from sexton.store.sqlite.store import SqliteStore
@@ -93,6 +96,12 @@ class Daemon:
         self._output_files = OutputFiles(store.directory / "output", state.max_output_bytes)
         return store
 
+    def _kept_runs(self, store: MemoryStore | SqliteStore) -> KeptRuns | None:
+        state = self._configuration.settings.state
+        if state is None or self._output_files is None or not isinstance(store, SqliteStore):
+            return None
+        return KeptRuns(store.directory, self._output_files.directory, state.max_output_bytes)
+
     def _forget_output(self, run_ids: Sequence[str]) -> None:
         if self._output_files is not None:
             self._output_files.forget(list(run_ids))
@@ -101,7 +110,9 @@ class Daemon:
         self._troubles = Troubles()
         asyncio.get_running_loop().set_exception_handler(self._troubles)
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
-        await recover(store, self._clock.now())
+        kept = self._kept_runs(store)
+        found = await find_kept(store, kept) if kept is not None else []
+        await recover(store, self._clock.now(), {one.launch.id for one in found})
         base = cgroup.claim()
         supervisors = Supervisors(base, raise_descriptor_limit())
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
@@ -111,7 +122,7 @@ class Daemon:
         logger.info("sexton %s on %s: containment %s%s", __version__, socket.gethostname(),
                     supervisors.containment.value, f" ({self._advice})" if self._advice else "")
         try:
-            await self._with_processes(store, supervisors, mirror, confining)
+            await self._with_processes(store, supervisors, mirror, confining, kept, found)
         finally:
             await supervisors.close()
             confining.close()
@@ -124,6 +135,7 @@ class Daemon:
 
     async def _with_processes(
         self, store: MemoryStore | SqliteStore, supervisors: Supervisors, mirror: Mirror, confining: Confining,
+        kept: KeptRuns | None, found: list[Found],
     ) -> None:
         jobs, registry = Jobs(), Registry()
 
@@ -143,7 +155,7 @@ class Daemon:
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
-            intent_required=self._intent_required(), confining=confining,
+            intent_required=self._intent_required(), confining=confining, kept=kept,
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
         retries = Retries(
@@ -154,6 +166,8 @@ class Daemon:
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         self._fill(jobs, scheduler)
+        if kept is not None:
+            take_over(found, launcher, kept, {spec.name: spec for spec in jobs.specs()})
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,

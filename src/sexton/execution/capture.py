@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+from sexton.execution.keeping import KeptLog
 from sexton.execution.messages import ExecutionMessage, Stream, StreamClosed
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import RunLog
@@ -76,9 +77,9 @@ class _Source:
 
     __slots__ = ("bytes", "capacity", "cutting", "enlarged", "fd", "held", "name", "prefix", "timer", "truncated")
 
-    def __init__(self, name: Stream, fd: int, prefix: bytes) -> None:
+    def __init__(self, name: Stream, fd: int | None, prefix: bytes) -> None:
         self.name = name
-        self.fd: int | None = fd
+        self.fd = fd
         self.prefix = prefix
         self.held = b""
         self.cutting = False
@@ -132,7 +133,8 @@ class Capture:
     """The captured streams of one run. `post` gets StreamClosed for each of them, once."""
 
     def __init__(
-        self, job: JobSpec, post: Callable[[ExecutionMessage], None], mirror: Mirror | None, log: RunLog | None,
+        self, job: JobSpec, post: Callable[[ExecutionMessage], None], mirror: Mirror | None,
+        log: RunLog | KeptLog | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._job = job
@@ -304,6 +306,14 @@ class Capture:
     def wrote(self, stream: Stream) -> bool:
         source = self._sources.get(stream)
         return source is not None and source.bytes > 0
+
+    def recall(self, stream: Stream, count: int, *, truncated: bool = False) -> None:
+        """Bytes that an earlier daemon, or none, has seen: they are in the file, and count."""
+        source = self._sources.get(stream)
+        if source is None:
+            source = self._sources[stream] = _Source(stream, None, b"")
+        source.bytes += count
+        source.truncated = source.truncated or truncated
 
     def facts(self) -> OutputFacts:
         def size(stream: Stream) -> StreamSize | None:

@@ -13,12 +13,14 @@ import re
 import time
 from collections.abc import Container
 
-from sexton.execution.birth.wire import KEPT_ATTRIBUTE
+from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE
 
 logger = logging.getLogger("sexton.containment")
 
 PREFIX = "sexton-"
 SWEEP_SECONDS = 5.0
+KEEPER_NAME = "sexton-keep"
+"""What a supervisor calls itself while it holds a run that outlives the daemon (`birth/vigil.py`)."""
 
 
 def start_ticks(pid: int) -> int | None:
@@ -108,8 +110,9 @@ def _mark_as_ours(path: str) -> None:
     fcntl.flock(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_EX)
 
 
-def _is_held(path: str) -> bool:
-    """Whether a living daemon, in whatever pid namespace, has marked the directory as its own."""
+def is_held(path: str) -> bool:
+    """Whether a living daemon, or a supervisor whose run outlives its daemon, in whatever pid namespace, has marked the
+    directory as its own."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -177,9 +180,24 @@ def members(path: str) -> list[int]:
 
 
 def kept(path: str) -> bool:
+    """Whether what is in it was left behind on purpose."""
+    return _marked(path, KEPT_ATTRIBUTE) and not _marked(path, KEEPER_ATTRIBUTE)
+
+
+def _marked(path: str, name: str) -> bool:
     try:
-        return os.getxattr(path, KEPT_ATTRIBUTE) == b"1"
+        return os.getxattr(path, name) == b"1"
     except OSError:
+        return False
+
+
+def is_keeper(pid: int) -> bool:
+    """By name and user. A job of our own user could take the name; what it gains is what keeping offers anyway."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            fields = dict(line.split(":", 1) for line in status.read().splitlines()[:12] if ":" in line)
+        return fields["Name"].strip() == KEEPER_NAME and int(fields["Uid"].split()[0]) == os.geteuid()
+    except (OSError, KeyError, ValueError, IndexError):
         return False
 
 
@@ -196,9 +214,16 @@ def abandoned(own: str | None = None) -> list[str]:
     for name in names:
         match = re.fullmatch(re.escape(PREFIX) + r"(\d+)-(\d+)", name)
         path = os.path.join(own, name)
-        if match and start_ticks(int(match[1])) != int(match[2]) and not _is_held(path):
+        if match and start_ticks(int(match[1])) != int(match[2]) and not is_held(path):
             found.append(path)
     return found
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []  # another daemon that starts now has swept it
 
 
 def sweep() -> tuple[int, list[int]]:
@@ -208,9 +233,9 @@ def sweep() -> tuple[int, list[int]]:
     """
     doomed = []
     for top in abandoned():
-        for entry in sorted(os.listdir(top)):
+        for entry in _entries(top):
             path = os.path.join(top, entry)
-            if os.path.isdir(path) and not (kept(path) and populated(path)):
+            if os.path.isdir(path) and not (kept(path) and populated(path)) and not is_held(path):
                 doomed.append(path)
                 if populated(path):
                     kill(path)

@@ -214,7 +214,10 @@ def sweep(found: list[Hierarchy] | None = None) -> tuple[int, list[int]]:
         top for hierarchy in (here() if found is None else found) if hierarchy.version == 1
         for top in cgroup.abandoned(hierarchy.own)
     ]
-    doomed = [path for top in tops for path in _below(top) if not (cgroup.kept(path) and cgroup.members(path))]
+    doomed = [
+        path for top in tops for path in _below(top)
+        if not (cgroup.kept(path) and cgroup.members(path)) and not cgroup.is_held(path)
+    ]
     deadline = time.monotonic() + SWEEP_SECONDS
     while (left := [pid for path in doomed for pid in cgroup.members(path)]) and time.monotonic() < deadline:
         for pid in left:

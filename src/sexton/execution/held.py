@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel, wire
+from sexton.execution.keeping import KeptLog
 from sexton.execution.messages import ExecutionMessage
 from sexton.execution.zygote import Born
 from sexton.model.run import Survivor
@@ -47,10 +48,13 @@ class HeldState(Enum):
 class Held:
     """One run inside one supervisor, from the request to the proof that nothing is left."""
 
-    __slots__ = ("crowded", "fds", "keeper", "ordered", "post", "request", "run", "state", "supervisor", "taken_at")
+    __slots__ = (
+        "crowded", "fds", "keeper", "log", "ordered", "post", "request", "run", "state", "supervisor", "taken_at",
+    )
 
     def __init__(
         self, keeper: Keeper, run: int, request: bytes, fds: list[int], post: Callable[[ExecutionMessage], None],
+        log: KeptLog | None = None,
     ) -> None:
         self.keeper = keeper
         self.run = run
@@ -64,6 +68,10 @@ class Held:
         """When the run was over, somebody who was not below the supervisor was in its cgroup."""
         self.ordered = False
         """An order was given, and its answer is waited for."""
+        self.log = log
+        """Set when the run outlives us."""
+        if log is not None:
+            log.order = self._tell_keeper
 
     def close_fds(self) -> None:
         """Ours are kept until the start is known: a supervisor that retires instead leaves the run to another."""
@@ -98,8 +106,25 @@ class Held:
         if self.supervisor is None:
             return ()
         if self.state is HeldState.OVER:
-            return _described(self.supervisor.others()) if self.crowded else ()
-        return _described(_descendants(self.supervisor.pid))
+            return described(self.supervisor.others()) if self.crowded else ()
+        return processes_below(self.supervisor.pid)
+
+    def note_stop(self, stop: bytes) -> None:
+        """The run is being stopped, and why: for a later daemon, if this one should not see the end."""
+        self._tell_keeper(wire.NOTE + stop)
+
+    def forget(self) -> None:
+        """The run is recorded: nobody will have to come back for it."""
+        if self.supervisor is not None and self._tell_keeper(wire.FORGET):
+            self.supervisor.keeps = False
+
+    def _tell_keeper(self, order: bytes) -> bool:
+        if self.log is None or self.supervisor is None or self.supervisor.private.fileno() < 0:
+            return False
+        if order:
+            self.supervisor.send(order)
+            self.supervisor.rouse()
+        return True
 
     def rouse(self) -> None:
         if self.supervisor is not None and self.state is not HeldState.OVER:
@@ -121,6 +146,11 @@ class Held:
             self.supervisor.rouse()
 
 
+def processes_below(top: int) -> tuple[Survivor, ...]:
+    """The live descendants of a process, MOST_NAMED at most."""
+    return described(_descendants(top))
+
+
 def _descendants(top: int) -> Iterator[int]:
     todo = [top]
     while todo:
@@ -129,7 +159,7 @@ def _descendants(top: int) -> Iterator[int]:
             yield pid
 
 
-def _described(pids: Iterable[int]) -> tuple[Survivor, ...]:
+def described(pids: Iterable[int]) -> tuple[Survivor, ...]:
     return tuple(islice((found for pid in pids if (found := _describe(pid)) is not None), MOST_NAMED))
 
 
@@ -153,7 +183,7 @@ def _wchan(pid: int) -> str | None:
 
 
 class WarmSupervisor:
-    __slots__ = ("_cgroup", "held", "number", "orphan", "pid", "private", "retired")
+    __slots__ = ("_cgroup", "held", "keeps", "number", "orphan", "pid", "private", "retired")
 
     def __init__(self, born: Born, cgroups: str | None) -> None:
         self.number = born.number
@@ -164,6 +194,8 @@ class WarmSupervisor:
         self.retired = False
         self.orphan = False
         """Its zygote is dead."""
+        self.keeps = False
+        """It has a run that outlives us, and whose end is not recorded."""
 
     @property
     def in_cgroup(self) -> bool:
@@ -204,6 +236,7 @@ class WarmSupervisor:
 
     def give(self, held: Held) -> None:
         """Hand over a request. Raises OSError; then the run has not been started."""
+        self.keeps = held.log is not None
         if len(held.request) <= wire.INLINE_REQUEST:
             if held.fds:
                 socket.send_fds(self.private, [held.request], held.fds)

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from sexton.model.clock import Monotonic
-from sexton.model.run import Containment, Usage
+from sexton.model.run import Containment, Usage, Witness
 
 
 class Stream(Enum):
@@ -76,6 +76,8 @@ class Swept(msgspec.Struct, frozen=True):
     """The zygote ended and collected everything that a lost supervisor had held."""
 
     at: Monotonic
+    witness: Witness | None = Witness.SWEEP
+    """Who vouches for it where the zygote was dead as well: the empty cgroup, or nobody (None)."""
 
 
 class MemoryExceeded(msgspec.Struct, frozen=True):

@@ -18,21 +18,14 @@ from sexton.execution import cgroup, orphans, request, sizing
 from sexton.execution.birth import wire
 from sexton.execution.gate import Gate
 from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
-from sexton.execution.interim import interim
-from sexton.execution.messages import (
-    Emptied,
-    ExecutionMessage,
-    Exited,
-    Started,
-    StartFailed,
-    SupervisorLost,
-    Swept,
-)
+from sexton.execution.keeping import Keeping
+from sexton.execution.messages import Emptied, ExecutionMessage, StartFailed, SupervisorLost, Swept
 from sexton.execution.news import News
 from sexton.execution.plan import Plan
+from sexton.execution.reports import is_last, messages
 from sexton.execution.zygote import Born, Dead, Zygote
 from sexton.model.clock import Monotonic
-from sexton.model.run import Containment, Usage
+from sexton.model.run import Containment
 
 logger = logging.getLogger("sexton.containment")
 
@@ -86,14 +79,15 @@ class Supervisors:
 
     def submit(
         self, plan: Plan, fds: Sequence[tuple[int, int]], post: Callable[[ExecutionMessage], None],
-        gate: Gate | None = None,
+        gate: Gate | None = None, keeping: Keeping | None = None,
     ) -> Held:
         """Start a run as soon as a supervisor is free, and the gate open; never waits. `fds` are (descriptor, number in
-        the job) and are owned and closed by the pool from here on."""
+        the job) and are owned and closed by the pool from here on. With `keeping` the run outlives us."""
         self._next_run = (self._next_run + 1) & 0xFFFFFFFF
         many = gate is not None or len(self._queue) > sizing.MINIMUM
-        encoded = request.encode(self._next_run, plan, [target for _, target in fds], BUSY_PATIENCE_MS if many else 0)
-        held = Held(self, self._next_run, encoded, [fd for fd, _ in fds], post)
+        encoded = request.encode(
+            self._next_run, plan, [target for _, target in fds], BUSY_PATIENCE_MS if many else 0, keeping)
+        held = Held(self, self._next_run, encoded, [fd for fd, _ in fds], post, keeping.log if keeping else None)
         if gate is not None and not gate.open:
             gate.waiting.append(held)
         else:
@@ -238,7 +232,7 @@ class Supervisors:
         if supervisor in self._idle:
             self._idle.remove(supervisor)
         held, supervisor.held = supervisor.held, None
-        if held is not None:
+        if held is not None and held.state is not HeldState.OVER:
             at = Monotonic(self._loop.time())
             self._news.hear()
             held.close_fds()
@@ -340,41 +334,28 @@ class Supervisors:
         self._news.look(starts_wait=bool(self._queue))
 
     def _report(self, supervisor: WarmSupervisor, held: Held, report: tuple[int, ...]) -> None:
-        _, _, kind, flags, value, nanoseconds, user, system, rss, aux = report
-        at = Monotonic(nanoseconds / 1e9)
-        match kind:
-            case wire.STARTED:
-                held.close_fds()
-                held.state = HeldState.LIVE
-                contained = Containment.SUPERVISOR_CGROUP if supervisor.in_cgroup else Containment.SUPERVISOR
-                self._news.add(held, Started(value, at, contained, flags, aux))
-            case wire.FAILED:
-                held.close_fds()
-                self._over(supervisor, held)
-                self._news.add(held, StartFailed(value, request.STAGES.get(aux, "cannot start"), at))
-            case wire.EXITED:
-                usage = Usage(cpu_user_seconds=user / 1e6, cpu_system_seconds=system / 1e6, max_rss_bytes=rss * 1024)
-                empty = bool(flags & wire.ALSO_EMPTY)
-                self._news.add(held, Exited(value, at, usage))
-                if empty:
-                    self._emptied(supervisor, held, at, flags)
-            case wire.EMPTY:
-                self._emptied(supervisor, held, at, flags)
-            case _:
-                self._news.add(held, interim(report, at))
-
-    def _emptied(self, supervisor: WarmSupervisor, held: Held, at: Monotonic, flags: int) -> None:
-        alone = supervisor.is_alone(bool(flags & wire.CGROUP_EMPTY))
-        held.crowded = alone is False
-        self._news.add(held, Emptied(at, alone))
-        self._over(supervisor, held)
+        if report[2] in (wire.OUTPUT, wire.ATTACHED):
+            if held.log is not None:
+                held.log.heard(report)
+            return
+        if report[2] in (wire.STARTED, wire.FAILED):
+            held.close_fds()
+        if report[2] == wire.STARTED:
+            held.state = HeldState.LIVE
+        for message in messages(report, supervisor.is_alone):
+            if isinstance(message, Emptied):
+                held.crowded = message.cgroup_empty is False
+            self._news.add(held, message)
+        if is_last(report):
+            self._over(supervisor, held)
 
     def _over(self, supervisor: WarmSupervisor, held: Held) -> None:
         held.state = HeldState.OVER
-        supervisor.held = None
         self._last_completion = self._last_busy = self._loop.time()
         self._sizing.learn(self._last_completion - held.taken_at)
-        self._next(supervisor)
+        if held.log is None:  # else it waits until the record is written, and ends then
+            supervisor.held = None
+            self._next(supervisor)
 
     def _next(self, supervisor: WarmSupervisor) -> None:
         if supervisor.retired:
@@ -399,19 +380,32 @@ class Supervisors:
     # ---------------------------------------------------------------- ending
 
     async def close(self) -> None:
-        """End all supervisors (those that still hold a run end it) and the zygote."""
+        """End all supervisors (those that still hold a run end it, unless it outlives us) and the zygote."""
         self._closing = True
         for timer in (self._growth, self._trim):
             if timer is not None:
                 timer.cancel()
         for held in list(self._queue):
             self.take_back(held)
+        staying = {supervisor.number for supervisor in self._all.values() if supervisor.keeps}
         for supervisor in self._all.values():
             self._close_private(supervisor)
+            if supervisor.keeps:
+                supervisor.held = None  # what becomes of it is no news of ours
         if self._zygote is not None:
+            gone = await (self._only(staying) if staying else self._zygote.end(10.0))
             self._zygote.close()
-            if not await self._zygote.wait(10.0):
-                logger.error("the zygote has not ended within 10 seconds; processes of runs may be left")
+            if not gone:
+                logger.error("supervisors have not ended within 10 seconds; processes of runs may be left")
         self._loop.remove_reader(self._report_read)
         os.close(self._report_read)
         os.close(self._report_write)
+
+    async def _only(self, staying: set[int], seconds: float = 10.0) -> bool:
+        """Until no others are left; the zygote stays with them."""
+        limit = self._loop.time() + seconds
+        while not self._all.keys() <= staying:
+            if self._loop.time() >= limit:
+                return False
+            await asyncio.sleep(0.01)
+        return True

@@ -139,8 +139,9 @@ class Zygote:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
 
-    async def wait(self, seconds: float) -> bool:
-        """True when the process has ended within the bound."""
+    async def end(self, seconds: float) -> bool:
+        """Let go, and wait. True when the process has ended within the bound."""
+        self.close()
         try:
             await self._loop.run_in_executor(None, lambda: self._process.wait(seconds))
         except subprocess.TimeoutExpired:

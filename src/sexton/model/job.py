@@ -83,6 +83,14 @@ class Leftovers(Enum):
     """Ended, before the place of the run goes to another."""
 
 
+class OnDaemonLoss(Enum):
+    """What becomes of a run when the daemon ends before it, however that happens."""
+
+    KILL = "kill"
+    KEEP = "keep"
+    """Its supervisor keeps it, and the next daemon on the same state takes it over."""
+
+
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where in the configuration something stands. Lines and columns count from 1."""
 
@@ -161,6 +169,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     ends_when: EndsWhen = EndsWhen.OUTPUT_CLOSED
     leftovers: Leftovers = Leftovers.KEEP
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
+    on_daemon_loss: OnDaemonLoss = OnDaemonLoss.KILL
     fails_when: FailsWhen = FailsWhen()
     retry: RetryPolicy | None = None
     """None: a failure is final."""

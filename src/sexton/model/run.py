@@ -178,6 +178,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The occurrence; None for a run that no schedule asked for."""
     requested_by: str | None = None
     created_at: datetime
+    keep: bool = False
+    """The run outlives the daemon (`onDaemonLoss: keep`): a later one looks for it."""
     boot_id: str = ""
     """Boot of the machine the intent was written in; with pid and start time it tells a survivor from a stranger."""
 
@@ -209,6 +211,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitFacts | None = None
     tree: TreeUse | None = None
     """Of a monitored run."""
+    adopted: int = 0
+    """How many times a later daemon has taken the run over from the one before."""
 
 
 EXIT_TIMED_OUT = -100

@@ -16,13 +16,16 @@ import logging
 import os
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from sexton.execution.capture import Capture
+from sexton.execution.keeping import KeptLog
 from sexton.execution.limits import LimitsRefused
 from sexton.execution.messages import StartFailed
 from sexton.execution.plan import plan
 from sexton.execution.request import LIMITS_STAGE
+from sexton.execution.runlog import RunLog
 from sexton.execution.stop import CONFIRM_SECONDS, SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
@@ -41,6 +44,8 @@ logger = logging.getLogger("sexton.run")
 INTENT_SECONDS = 1.0
 """How long a start waits for a disk that hangs; the write stays queued and lands when the disk is back."""
 REQUIRED_INTENT_SECONDS = 10.0
+LONGEST_WORD = 4096
+"""Characters of a reason that a supervisor is given to keep."""
 LEFTOVER_LOOK_SECONDS = 0.1
 """How long the last processes of a run that ended by itself may trail its own process before they count as left
 behind."""
@@ -49,7 +54,7 @@ behind."""
 async def conduct(run: Run, daemon: Facilities) -> None:
     """Live through one run. Never raises: a bug becomes an `internal error` record, and the processes are ended."""
     try:
-        if await _intend(run, daemon):
+        if not run.adopted and await _intend(run, daemon):  # else another daemon has started it
             await _wait_for_victims(run)
             if run.stop is None:
                 await _start(run, daemon)
@@ -57,6 +62,7 @@ async def conduct(run: Run, daemon: Facilities) -> None:
             await _watch(run)
             await _end_leftovers(run)
             if run.stop is not None:
+                _leave_word(run)
                 await bring_down(Subject(run, _until))
         _end(run, daemon)
         await _look_for_leftovers(run)
@@ -176,8 +182,11 @@ def _submit(run: Run, daemon: Facilities) -> None:
     confined = daemon.confining.confine(run)
     what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node, confined,
                 run.launch.attempt)
-    log = None
-    if daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
+    keeping = None
+    if daemon.kept is not None and run.launch.keep:
+        keeping = daemon.kept.keeping(run.job, run.launch, run.limits)
+    log: RunLog | KeptLog | None = keeping.log if keeping is not None else None
+    if keeping is None and daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
         log = daemon.output_files.start(run.id)
     fds: list[tuple[int, int]] = []
     if run.job.capture_stdout or run.job.capture_stderr:
@@ -190,7 +199,7 @@ def _submit(run: Run, daemon: Facilities) -> None:
             for fd, _ in fds:
                 os.close(fd)
             raise
-    run.held = daemon.supervisors.submit(what, fds, run.mailbox.post, run.gate)
+    run.held = daemon.supervisors.submit(what, fds, run.mailbox.post, run.gate, keeping)
 
 
 def _memory_file(text: bytes) -> int:
@@ -226,6 +235,14 @@ async def _watch(run: Run) -> None:
         run.learn(StopRequested(StopCause.TIMEOUT, reason=f"executionTimeout of {run.job.execution_timeout:g} seconds"))
 
 
+def _leave_word(run: Run) -> None:
+    """A run that outlives us is brought down by its supervisor if we die now; whoever records it must know why."""
+    if run.launch.keep and run.held is not None and run.stop is not None:
+        short = replace(run.stop, reason=(run.stop.reason or "")[:LONGEST_WORD] or None,
+                        requested_by=(run.stop.requested_by or "")[:LONGEST_WORD] or None)
+        run.held.note_stop(msgspec.json.encode(short))
+
+
 def _end(run: Run, daemon: Facilities) -> None:
     """The instant at which the run has ended: from here on it counts for no policy, and replacements may start."""
     at = _end_instant(run) if run.ended_mono is None else run.ended_mono
@@ -243,6 +260,8 @@ def _end(run: Run, daemon: Facilities) -> None:
 
 
 def _end_instant(run: Run) -> Monotonic:
+    if run.ended_unseen is not None:
+        return run.ended_unseen
     by_exit = run.capture is None or run.job.ends_when is EndsWhen.EXIT
     if run.stop is None and run.exited is not None and by_exit:
         return run.exited.at

@@ -6,8 +6,9 @@ import logging
 from typing import Any
 
 from sexton.execution import limits
+from sexton.execution.adopted import Adopted
 from sexton.execution.controllers import Controllers
-from sexton.execution.held import HeldState
+from sexton.execution.held import Held, HeldState, WarmSupervisor
 from sexton.execution.plan import identity_of
 from sexton.execution.sampler import Sampler
 from sexton.model.limits import Mechanism
@@ -41,12 +42,18 @@ class Confining:
         """It runs: say what could not be enforced, and begin to look at what it uses."""
         if run.job.resource_limits is not None:
             self._warn_once(run)
-        held = run.held
-        if run.job.monitor_resources is not None and held is not None and held.supervisor is not None:
-            supervisor = held.supervisor
-            run.watched = self._sampler.watch(
-                run.id, supervisor.pid, supervisor.number if supervisor.in_cgroup else None, run.job.monitor_resources,
-                lambda: held.state is HeldState.LIVE)
+        if run.job.monitor_resources is None:
+            return
+        match run.held:
+            case Held(supervisor=WarmSupervisor() as supervisor) as held:
+                number = supervisor.number if supervisor.in_cgroup else None
+                run.watched = self._sampler.watch(
+                    run.id, supervisor.pid, number, run.job.monitor_resources, lambda: held.state is HeldState.LIVE)
+            case Adopted() as adopted if adopted.pid:
+                run.watched = self._sampler.watch(
+                    run.id, adopted.pid, None, run.job.monitor_resources, lambda: not adopted.over)
+            case _:
+                pass  # nothing of it that could be looked at
 
     def _warn_once(self, run: Run) -> None:
         facts = run.limit_facts()
@@ -65,8 +72,9 @@ class Confining:
         """It is over: no further look; what a supervisor that was killed cannot remove any more is removed."""
         if run.watched is not None:
             self._sampler.forget(run.id)
-        if run.limits is not None and run.swept and run.held is not None and run.held.supervisor is not None:
-            self._controllers.clean(run.held.supervisor.number)
+        held = run.held
+        if run.limits is not None and run.swept and isinstance(held, Held) and held.supervisor is not None:
+            self._controllers.clean(held.supervisor.number)
 
     def close(self) -> None:
         self._sampler.close()

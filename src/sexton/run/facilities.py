@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sexton.execution.keeping import KeptRuns
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
@@ -43,3 +44,5 @@ class Facilities(msgspec.Struct, frozen=True):
     unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False
     """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
+    kept: KeptRuns | None = None
+    """Where runs are found again that outlive us; None without a durable store."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, decide
 from sexton.execution.gate import Gate
-from sexton.model.job import JobSpec
+from sexton.model.job import JobSpec, OnDaemonLoss
 from sexton.model.run import Launch, StopCause, Trigger
 from sexton.run.conduct import conduct
 from sexton.run.facilities import Facilities
@@ -79,6 +79,7 @@ class Launcher:
         launch = Launch(
             id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
             requested_by=requested_by, created_at=clock.now(), boot_id=self.boot_id, attempt=attempt,
+            keep=self._keeps(job),
         )
         victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
         run = Run(job, launch, clock, victims, gate)
@@ -88,16 +89,32 @@ class Launcher:
             victim = registry.get(victim_id)
             if victim is not None:
                 victim.mailbox.post(StopRequested(StopCause.REPLACED, reason=f"run {run.id} takes its place"))
-                self._keep(self._tell_when_ended(victim, run))
-        self._keep(conduct(run, self.facilities))
+                self.keep(self._tell_when_ended(victim, run))
+        self.keep(conduct(run, self.facilities))
         return run
+
+    def _keeps(self, job: JobSpec) -> bool:
+        if job.on_daemon_loss is not OnDaemonLoss.KEEP:
+            return False
+        if self.facilities.kept is None:  # a reload brought the option; what is durable is settled at the start
+            logger.warning("Job %s: onDaemonLoss keep needs a daemon that was started with a `state` section; this run "
+                           "ends with the daemon", job.name)
+        return self.facilities.kept is not None
+
+    def go_on(self, run: Run) -> None:
+        """Live on with a run that an earlier daemon has started."""
+        self.facilities.registry.add(run)
+        run.intended.set()
+        self.on_launched(run)
+        self.keep(conduct(run, self.facilities))
 
     @staticmethod
     async def _tell_when_ended(victim: Run, successor: Run) -> None:
         await victim.freed.wait()
         successor.mailbox.post(VictimEnded(victim.id))
 
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run it as a task, and hold on to it until it is done."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

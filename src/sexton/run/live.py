@@ -11,9 +11,9 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from sexton.execution import limits
+from sexton.execution.adopted import Grip
 from sexton.execution.capture import Capture
 from sexton.execution.gate import Gate
-from sexton.execution.held import Held
 from sexton.execution.messages import (
     Emptied,
     Exited,
@@ -69,7 +69,7 @@ class Run:
         self.phase = Phase.CLAIMED
         self.waits_for = set(victims)
         self.gate = gate
-        self.held: Held | None = None
+        self.held: Grip | None = None
         self.capture: Capture | None = None
         # what execution said
         self.started: Started | None = None
@@ -82,7 +82,11 @@ class Run:
         self.signalled: Signalled | None = None
         self.refused: KillRefused | None = None
         self.lost = False
+        self.lost_because: str | None = None
         self.swept = False
+        self.sweep_witness: Witness | None = None
+        self.adopted = 0
+        """How many later daemons have taken it over; this one is the last of them."""
         self.memory_exceeded = False
         self.measured: Measured | None = None
         self.used: Used | None = None
@@ -97,6 +101,8 @@ class Run:
         self.deadline_passed = False
         self.ended_at: datetime | None = None
         self.ended_mono: Monotonic | None = None
+        self.ended_unseen: Monotonic | None = None
+        """When it ended, if no daemon was there to see it."""
         self.left: tuple[Survivor, ...] = ()
         self.unconfirmed = False
         """Stopped, not proven gone, and it keeps its place."""
@@ -122,7 +128,7 @@ class Run:
 
     @property
     def pid(self) -> int | None:
-        return self.started.pid if self.started else None
+        return self.started.pid or None if self.started else None
 
     def advance(self, phase: Phase) -> None:
         self.phase = step(self.phase, phase)
@@ -156,6 +162,7 @@ class Run:
                 self.lost = True
             case Swept():
                 self.swept = True
+                self.sweep_witness = message.witness
             case StreamClosed():
                 pass  # the capture knows; the message wakes the reader
             case VictimEnded():
@@ -206,7 +213,7 @@ class Run:
         return refused_text(why)
 
     def mark_forced(self) -> None:
-        if self.stop is not None:
+        if self.stop is not None and self.stop.forced_at is None:
             self.stop = replace(self.stop, forced_at=self.clock.now())
 
     def wall(self, at: Monotonic) -> datetime:
@@ -234,7 +241,9 @@ class Run:
 
     @property
     def proven_gone(self) -> bool:
-        if self.swept or (self.started is None and not self.lost):
+        if self.swept:
+            return self.sweep_witness is not None
+        if self.started is None and not self.lost:
             return True
         return self.emptied is not None and self.emptied.cgroup_empty is not False
 
@@ -268,7 +277,9 @@ class Run:
     def gone(self) -> Gone | None:
         """The evidence at this moment; None while the run is not over."""
         if self.swept:
-            return Gone(state=GoneState.PROVEN, witnesses=(Witness.SWEEP,))
+            if self.sweep_witness is None:
+                return Gone(state=GoneState.UNKNOWN)
+            return Gone(state=GoneState.PROVEN, witnesses=(self.sweep_witness,))
         if self.started is None and not self.lost:
             never = self.start_failed is not None or not self.counts_as_running
             return Gone(state=GoneState.PROVEN, witnesses=(Witness.NEVER_STARTED,)) if never else None
@@ -313,4 +324,5 @@ class Run:
             finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
             output=self.capture.facts() if self.capture else None, usage=self.usage,
             limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),
+            adopted=self.adopted,
         )

@@ -16,6 +16,8 @@ from sexton.run.live import Run
 
 logger = logging.getLogger("sexton.run")
 
+LOST = "its supervisor was killed, and with it the knowledge of how it ended"
+
 
 async def record(run: Run, daemon: Facilities) -> None:
     """Verdict and record. The run leaves the registry when the ledger has it, or cannot take it now; one that keeps its
@@ -28,10 +30,11 @@ async def record(run: Run, daemon: Facilities) -> None:
             await _finish_log(run)
         made = replace(run.record(), phase=Phase.RECORDED)  # the run itself says so only when the ledger has it
         await daemon.ledger.record(made)
+        _forget(run)
     except StoreError as failure:
         daemon.counters.store_failures += 1
         if made is not None:
-            daemon.unwritten.add(made, daemon.ledger)
+            daemon.unwritten.add(made, daemon.ledger, lambda: _forget(run))
         logger.error("Job %s: the record of run %s could not be written (%s); it is tried again until it can be",
                      run.job.name, run.id, failure)
     except Exception:
@@ -50,9 +53,10 @@ async def amend(run: Run, daemon: Facilities) -> None:
     made = run.record()
     try:
         await daemon.ledger.record(made)
+        _forget(run)
     except StoreError as failure:
         daemon.counters.store_failures += 1
-        daemon.unwritten.add(made, daemon.ledger)
+        daemon.unwritten.add(made, daemon.ledger, lambda: _forget(run))
         logger.error("Job %s: the record of run %s could not be amended (%s); it is tried again until it can be",
                      run.job.name, run.id, failure)
     finally:
@@ -60,9 +64,15 @@ async def amend(run: Run, daemon: Facilities) -> None:
         daemon.on_amended(run, made)
 
 
+def _forget(run: Run) -> None:
+    """Whoever has kept the run for a later daemon need not keep it longer. (One that keeps its place is still held.)"""
+    if run.launch.keep and run.held is not None and not run.unconfirmed:
+        run.held.forget()
+
+
 def _decide(run: Run) -> None:
     capture = run.capture
-    lost = "its supervisor was killed, and with it the knowledge of how it ended" if run.lost else None
+    lost = run.lost_because or LOST if run.lost else None
     verdict = judge(
         Evidence(
             exit_code=run.exit_code, stop=run.stop, start_failure=run.fail_reason, lost=lost,

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Collection
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -23,13 +24,14 @@ START_TOLERANCE_TICKS = 200
 """The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
 
 
-async def recover(ledger: Ledger, now: datetime) -> list[RunRecord]:
-    """Deal with every run that has an intent and no record. Returns the records written.
+async def recover(ledger: Ledger, now: datetime, living: Collection[str] = ()) -> list[RunRecord]:
+    """Deal with every run that has an intent and no record, except the `living`, which outlived their daemon. Returns
+    the records written.
 
     The supervisors of a dead daemon end their runs by themselves; this looks whether they have, by cgroup and by
     (boot id, pid, start time), and ends what is left. Nothing is started and nothing is reported for these runs.
     """
-    interrupted = await ledger.unfinished()
+    interrupted = [run for run in await ledger.unfinished() if run.launch.id not in living]
     swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
     capped, capped_survivors = await asyncio.get_running_loop().run_in_executor(None, controllers.sweep)
     swept, cgroup_survivors = swept + capped, [*cgroup_survivors, *capped_survivors]

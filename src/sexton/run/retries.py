@@ -80,11 +80,13 @@ class Retries:
     # ---------------------------------------------------------------- what happens to runs
 
     def launched(self, run: Run) -> None:
-        """A run was let in. A scheduled one begins a new ladder; one that was started by hand climbs the old one."""
+        """A run was let in. A scheduled one begins a new ladder; one that was started by hand climbs the old one. An
+        attempt of an earlier daemon, which has outlived it, brings its ladder along."""
         policy, name = run.job.retry, run.job.name
         match run.launch.trigger:
             case Trigger.RETRY:
-                return
+                if name in self._ladders or policy is None:
+                    return
             case Trigger.MANUAL:
                 if name in self._ladders or policy is None or not policy.manual:
                     return
@@ -95,6 +97,7 @@ class Retries:
             case _:
                 assert_never(run.launch.trigger)
         self._ladders[name] = Ladder(run.launch)
+        self._ladders[name].retries = run.launch.attempt - 1
 
     def recorded(self, run: Run, record: RunRecord) -> Fate:
         """Decide what follows, and arrange for it."""

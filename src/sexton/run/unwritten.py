@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
@@ -21,13 +22,17 @@ LIMIT = 10_000
 class Unwritten:
     def __init__(self) -> None:
         self._records: dict[str, RunRecord] = {}
+        self._then: dict[str, Callable[[], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._offering: asyncio.Task[None] | None = None
 
-    def add(self, record: RunRecord, ledger: Ledger) -> None:
+    def add(self, record: RunRecord, ledger: Ledger, then: Callable[[], None] = lambda: None) -> None:
+        """`then` is called when the ledger has it."""
         self._records[record.launch.id] = record
+        self._then[record.launch.id] = then
         if len(self._records) > LIMIT:
             lost = self._records.pop(next(iter(self._records)))
+            del self._then[lost.launch.id]
             logger.error("Job %s: the record of run %s is lost: too many wait for the store", lost.launch.job,
                          lost.launch.id)
         self._offer_later(ledger)
@@ -66,6 +71,7 @@ class Unwritten:
                 written += 1
                 if self._records.get(record.launch.id) is record:
                     del self._records[record.launch.id]
+                    self._then.pop(record.launch.id)()
             elif not isinstance(answer, StoreError):
                 raise answer
         if written:

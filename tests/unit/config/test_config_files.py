@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sexton.config.load import load
+from sexton.model.job import OnDaemonLoss
 from sexton.model.settings import Configuration
 
 Load = Callable[..., Configuration]
@@ -138,6 +139,13 @@ def test_state_in_another_file_serves_cluster_jobs(load_files: Load) -> None:
     over_nodes = "schedule: y, concurrencyScope: cluster, concurrencyPolicy: Forbid"
     job = jobs("a").replace("schedule: y", over_nodes)
     assert load_files({"a.yml": job, "z.yml": "state: {path: /s}\n"}).errors == []
+
+
+def test_state_in_another_file_serves_kept_jobs(load_files: Load) -> None:
+    """So may the one that runs outliving the daemon need, also when `defaults` ask for it."""
+    files = {"a.yml": "defaults: {onDaemonLoss: keep}\n" + jobs("a"), "z.yml": "state: {path: /s}\n"}
+    (job,) = load_files(files).jobs
+    assert job.on_daemon_loss is OnDaemonLoss.KEEP and load_files(files).errors == []
 
 
 def _missing(path: Path) -> None:

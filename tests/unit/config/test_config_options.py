@@ -14,6 +14,7 @@ from sexton.model.job import (
     DayRule,
     FailsWhen,
     JobSpec,
+    OnDaemonLoss,
     Priority,
     ScheduleFields,
 )
@@ -69,6 +70,7 @@ def test_every_default_is_that_of_the_model(load_job: LoadJob) -> None:
         ("executionTimeout: null", "execution_timeout", None),
         ("killTimeout: 0", "kill_timeout", 0.0),
         ("killTimeout: 1e2", "kill_timeout", 100.0),
+        ("onDaemonLoss: kill", "on_daemon_loss", OnDaemonLoss.KILL),
         ("failsWhen: {always: true}", "fails_when", FailsWhen(always=True)),
         ("failsWhen: null", "fails_when", FailsWhen()),
         ("environment: [{key: A, value: NO}, {key: B, value: }]", "environment", (("A", "NO"), ("B", ""))),

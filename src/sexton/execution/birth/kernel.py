@@ -98,6 +98,20 @@ def parent_of(pid: int) -> int:
         os.close(fd)
 
 
+def name_of(pid: int) -> bytes:
+    """What the process calls itself; empty when it is gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 64).rstrip(b"\n")
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
 def kill_if_child_of(pid: int, parent: int) -> int:
     """SIGKILL a process that its own parent reaps, so its pid may be reused under us: the pidfd pins the
     process, and the parent is read again before the signal. Returns the errno, 0 when done or gone."""

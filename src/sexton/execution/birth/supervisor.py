@@ -19,6 +19,7 @@ from typing import Any
 from sexton.execution.birth import kernel, pristine, signals, wire
 from sexton.execution.birth.confine import FREE, Confinement
 from sexton.execution.birth.program import DEFAULTED, locate
+from sexton.execution.birth.vigil import Vigil
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 
@@ -59,6 +60,8 @@ class Supervisor:
         self.alone = 0
         """Whether the cgroup was empty but for us when the run was over."""
         self.confined: Confinement = FREE
+        self.vigil: Vigil | None = None
+        """Set for a run that outlives the daemon."""
 
     def prepare(self) -> None:
         kernel.become_subreaper()
@@ -88,7 +91,9 @@ class Supervisor:
         self.prepare()
         while True:
             self.take_request()
-            if self.main:
+            if self.vigil is not None:
+                self.vigil.hold()
+            elif self.main:
                 self.hold()
             self.check_reuse()
 
@@ -121,7 +126,7 @@ class Supervisor:
                 os.close(fd)
 
     def begin(self, request: tuple[Any, ...], fds: list[int]) -> None:
-        run, argv, environment, directory, user, nice, targets, self.patience, confined = request
+        run, argv, environment, directory, user, nice, targets, self.patience, confined, keep = request
         self.confined = Confinement(self.number, self.cgroup, confined) if confined else FREE
         self.run = run
         self.main = 0
@@ -131,6 +136,11 @@ class Supervisor:
         env = {**self.base_environment, **environment} if environment else self.base_environment
         stage = wire.STAGE_EXEC
         try:
+            if keep is not None:
+                self.vigil = Vigil(self, keep)
+                own = self.vigil.prepare(fds, targets)
+                fds += own  # for the caller to close
+                fds = own
             actions = [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in zip(fds, targets, strict=True)]
             stage = wire.STAGE_DIRECTORY
             if directory is not None:
@@ -232,7 +242,7 @@ class Supervisor:
         if order == wire.TERMINATE:
             self.terminate()
         elif order == wire.KILL:
-            self.killing, self.rounds, self.refused, self.group_error = True, 0, False, 0
+            self.begin_killing()
         elif order == wire.RELEASE:
             self.release()
         elif not order:
@@ -305,6 +315,9 @@ class Supervisor:
                 signals.to_one(pid, signal.SIGTERM)
         self.say(wire.SIGNALLED, value=group_error, aux=alone_error)
 
+    def begin_killing(self) -> None:
+        self.killing, self.rounds, self.refused, self.group_error = True, 0, False, 0
+
     def kill_round(self) -> None:
         """One round of the forced step over everything below us. Exits are collected between rounds, all at
         once: walking after each single exit is quadratic."""
@@ -340,7 +353,7 @@ class Supervisor:
         if self.confined.reached_memory():
             self.say(wire.EXCEEDED)
             if not self.killing:
-                self.killing, self.rounds, self.refused, self.group_error = True, 0, False, 0
+                self.begin_killing()
 
     def measure(self) -> None:
         """Said before the end is: what the limits did, and what was used."""
@@ -398,6 +411,8 @@ class Supervisor:
     def write(self, record: bytes) -> None:
         """One write for all there is to say: a start that was held back goes first, and wakes nobody of its own."""
         said, self.unsaid = self.unsaid + record, b""
+        if self.vigil is not None:
+            self.vigil.saw(said)
         try:
             os.write(self.report, said)
         except OSError:

@@ -24,6 +24,8 @@ RETIRED = 7  # this supervisor takes no further request and has taken none since
 EXCEEDED = 8  # the run has reached its cap on memory and is being killed whole
 MEASURED = 9  # what the limits did; value: refused forks; user: throttled ms; rss: peak KiB; flags: which are known
 USED = 10  # CPU us of the whole run; user, system: high and low half in user mode; rss, aux: in the kernel
+OUTPUT = 11  # kept runs: the output file is whole; value: bytes that are not in it
+ATTACHED = 12  # kept runs: aux: a stream that this daemon gets from now on; value: bytes that came before
 
 # flags of a report
 ALSO_EMPTY = 1  # EXITED: the own process was also the last one
@@ -49,6 +51,13 @@ KILL = b"K"
 RELEASE = b"L"
 ORDERS = (TERMINATE, KILL, RELEASE)
 
+# further orders to the supervisor of a run that outlives the daemon (`vigil`)
+NOTE = b"N"  # followed by bytes to keep for a later daemon: why the run is being stopped
+ATTACH = b"A"  # followed by stream numbers, with a pipe for each of them
+FINISH_OUTPUT = b"O"
+FORGET = b"F"  # the run is recorded
+HELLO = b"H"  # at the socket in the runtime directory, followed by the daemon's version of what is said there
+
 # messages on the zygote's socket: struct, then (BORN only) one descriptor
 COMMAND = struct.Struct("<cI")  # b"F" fork this many | b"L" supervisor released
 EVENT = struct.Struct("<cIIi")  # b"B" id pid how | b"D" id pid status
@@ -61,3 +70,7 @@ INLINE_REQUEST = 96 * 1024
 
 KEPT_ATTRIBUTE = "user.sexton.kept"
 """Set on the cgroup of processes that a run which ended by itself left behind on purpose; a sweep passes it over."""
+
+KEEPER_ATTRIBUTE = "user.sexton.keeper"
+"""Set besides on the cgroup of a run that outlives the daemon: it is passed over while its supervisor holds the lock on
+it. (A daemon of an older version knows only the first attribute.)"""

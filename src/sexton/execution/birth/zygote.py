@@ -14,9 +14,12 @@ import os
 import select
 import signal
 import sys
+import time
 
 from sexton.execution.birth import kernel, wire
 from sexton.execution.birth.supervisor import Supervisor
+
+LINGER_SECONDS = 1.0
 
 
 class Zygote:
@@ -29,6 +32,8 @@ class Zygote:
         self.supervisors: dict[int, int] = {}  # pid -> number
         self.released: set[int] = set()
         self.daemon_gone = False
+        self.kept_runs = False
+        """Some of its supervisors have outlived the daemon, and mean to."""
         self.dead: list[tuple[int, int, int]] = []
 
     def main(self) -> None:
@@ -51,8 +56,12 @@ class Zygote:
                     self.drain_wake()
                 elif not self.hear():
                     self.daemon_gone = True
+                    self.kept_runs = any(kernel.name_of(pid) == b"sexton-keep" for pid in self.supervisors)
                     poll.unregister(self.control.fileno())
+                    self.let_go_of_output()
             self.bury()
+        if self.kept_runs:
+            time.sleep(LINGER_SECONDS)  # for a later daemon that has lost a kept run to see that it was swept
 
     def drain_wake(self) -> None:
         try:
@@ -60,6 +69,14 @@ class Zygote:
                 pass
         except BlockingIOError:
             pass
+
+    @staticmethod
+    def let_go_of_output() -> None:
+        """We may stay for runs that outlive the daemon; whoever reads what it wrote must see its end."""
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for fd in (0, 1, 2):
+            os.dup2(nowhere, fd)
+        os.close(nowhere)
 
     def hear(self) -> bool:
         """One command of the daemon; False when it is gone."""
