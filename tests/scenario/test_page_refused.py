@@ -107,6 +107,21 @@ def test_the_place_of_a_process_that_cannot_be_ended_is_kept(weak: Rig, policy: 
     assert at(weak.run(again)["started_at"] or weak.recorded(again)["started_at"]) > at(record["finished_at"])
 
 
+def test_a_place_is_free_when_the_restart_has_ended_the_process(weak: Rig) -> None:
+    """kill -9 while a place is kept: the next daemon's sweep ends by cgroup what a signal was denied; the place is free,
+    and the record carries the proof."""
+    weak.start([refused("j", 60.0, executionTimeout=0.4, killTimeout=0.2, concurrencyPolicy="Forbid")],
+               state={"path": str(weak.folder / "state")})
+    old = weak.fire()
+    pid = weak.running(old)
+    assert weak.recorded(old)["gone"]["state"] == "survivors"
+    weak.kill9()
+    weak.start()
+    assert not alive(pid) and not weak.job()["unconfirmed"]
+    until(lambda: weak.run(old)["gone"]["state"] == "proven", 5, "the amended record")
+    assert weak.run(old)["stop"]["confirmed_at"] is not None and weak.http("POST", "/jobs/j/start")[0] == 200
+
+
 def test_a_place_can_be_given_up(weak: Rig) -> None:
     """abandon: the next run starts beside what is left, and the record says who answers for that."""
     weak.start([refused("j", 6.0, executionTimeout=0.4, killTimeout=0.2, concurrencyPolicy="Forbid")])

@@ -45,6 +45,7 @@ from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.recovery import recover
 from sexton.run.registry import Registry
+from sexton.run.remnant import find_remnants
 from sexton.run.retries import Retries
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
@@ -168,6 +169,10 @@ class Daemon:
         self._fill(jobs, scheduler)
         if kept is not None:
             take_over(found, launcher, kept, {spec.name: spec for spec in jobs.specs()})
+        histories = await store.recent(REMEMBERED_RUNS)
+        jobs.recall(histories)
+        for remnant in find_remnants(histories, jobs.specs(), launcher.boot_id, self._clock):
+            launcher.keep_place_of(remnant)
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
@@ -176,7 +181,6 @@ class Daemon:
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
         logger.info("%d jobs from %s", len(jobs.specs()), self._path)
-        jobs.recall(await store.recent(REMEMBERED_RUNS))
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active
         control.containment_advice = self._advice

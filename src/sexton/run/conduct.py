@@ -74,8 +74,13 @@ async def conduct(run: Run, daemon: Facilities) -> None:
         await _abort(run, daemon)
     await record(run, daemon)
     if run.unconfirmed:
-        await keep_place(run, _until)
-        await amend(run, daemon)
+        await outlast(run, daemon)
+
+
+async def outlast(run: Run, daemon: Facilities) -> None:
+    """Keep the place of a run that is not proven gone, until it is or is abandoned."""
+    await keep_place(run, _until)
+    await amend(run, daemon)
 
 
 async def _until(run: Run, condition: Callable[[], bool], limit: Monotonic | None = None) -> bool:

@@ -12,11 +12,12 @@ from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, 
 from sexton.execution.gate import Gate
 from sexton.model.job import JobSpec, OnDaemonLoss
 from sexton.model.run import Launch, StopCause, Trigger
-from sexton.run.conduct import conduct
+from sexton.run.conduct import conduct, outlast
 from sexton.run.facilities import Facilities
 from sexton.run.identity import RunIds
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested, VictimEnded
+from sexton.run.remnant import Remnant
 
 logger = logging.getLogger("sexton.run")
 
@@ -107,6 +108,11 @@ class Launcher:
         run.intended.set()
         self.on_launched(run)
         self.keep(conduct(run, self.facilities))
+
+    def keep_place_of(self, remnant: Remnant) -> None:
+        """Hold the place of what an earlier daemon could not terminate."""
+        self.facilities.registry.add(remnant)
+        self.keep(outlast(remnant, self.facilities))
 
     @staticmethod
     async def _tell_when_ended(victim: Run, successor: Run) -> None:

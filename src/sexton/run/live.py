@@ -177,6 +177,10 @@ class Run:
         if self.unconfirmed and (self.proven_gone or self.abandoned is not None):
             self.free()
 
+    def survivors(self) -> tuple[Survivor, ...]:
+        """The processes of the run that are alive now."""
+        return self.held.left_behind() if self.held is not None else ()
+
     def free(self) -> None:
         """Give up the place."""
         self.unconfirmed = False

@@ -66,11 +66,15 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int]) -> Gone:
                     pass  # refused or gone: the loop looks again
             await asyncio.sleep(0.01)
         if _is_that_process(run.pid, run.pid_started_ticks):
-            return Gone(state=GoneState.SURVIVORS, survivors=(Survivor(pid=run.pid, reason="outlived the daemon"),))
+            return Gone(state=GoneState.SURVIVORS, survivors=(_survivor(run.pid, "outlived the daemon"),))
     if cgroup_survivors:
-        survivors = tuple(Survivor(pid=pid) for pid in cgroup_survivors)
+        survivors = tuple(_survivor(pid) for pid in cgroup_survivors)
         return Gone(state=GoneState.UNKNOWN, survivors=survivors)
     return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+
+
+def _survivor(pid: int, reason: str | None = None) -> Survivor:
+    return Survivor(pid=pid, started_ticks=cgroup.start_ticks(pid), reason=reason)
 
 
 def _is_that_process(pid: int, noted_ticks: int | None) -> bool:

@@ -22,10 +22,8 @@ Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
 
 async def keep_place(run: Run, until: Until) -> None:
     """Wait for the proof, which a supervisor that still holds the run gives by itself, or for `abandon`."""
-    logger.error(
-        "Job %s: run %s could not be terminated and keeps its place (whenUnconfirmed: hold) until it is gone or "
-        "abandoned: %s", run.job.name, run.id, ", ".join(map(describe, run.left)) or "nobody knows what is left of it",
-    )
+    if run.unconfirmed:
+        _tell(run)
     while run.unconfirmed:
         limit = Monotonic(run.clock.monotonic() + LOOK_SECONDS)
         if not await until(run, lambda: not run.unconfirmed, limit):
@@ -40,11 +38,16 @@ async def keep_place(run: Run, until: Until) -> None:
         run.stop = replace(run.stop, confirmed_at=run.clock.now())
 
 
+def _tell(run: Run) -> None:
+    logger.error(
+        "Job %s: run %s could not be terminated and keeps its place (whenUnconfirmed: hold) until it is gone or "
+        "abandoned: %s", run.job.name, run.id, ", ".join(map(describe, run.left)) or "nobody knows what is left of it",
+    )
+
+
 def _look(run: Run) -> None:
     """The supervisor has none of it any more, and somebody else was in its cgroup: has that one left, too?"""
-    if run.held is None:
-        return
-    run.left = run.held.left_behind()
+    run.left = run.survivors()
     if run.emptied is not None and not run.left:
         run.learn(Emptied(run.clock.monotonic(), True))
 
