@@ -108,8 +108,8 @@ def test_the_place_of_a_process_that_cannot_be_ended_is_kept(weak: Rig, policy: 
 
 
 def test_a_place_is_free_when_the_restart_has_ended_the_process(weak: Rig) -> None:
-    """kill -9 while a place is kept: the next daemon's sweep ends by cgroup what a signal was denied; the place is free,
-    and the record carries the proof."""
+    """kill -9 while a place is kept: the next daemon's sweep ends by cgroup what a signal was denied; the place is
+    free, and the record carries the proof."""
     weak.start([refused("j", 60.0, executionTimeout=0.4, killTimeout=0.2, concurrencyPolicy="Forbid")],
                state={"path": str(weak.folder / "state")})
     old = weak.fire()

@@ -16,6 +16,7 @@ from sexton.model.job import JobSpec, ScheduleFields
 from sexton.model.limits import LimitFacts, Monitoring
 from sexton.model.retry import PendingRetry
 from sexton.model.run import Abandoned, Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
+from sexton.model.verification import Verification
 
 
 class RunView(msgspec.Struct, kw_only=True):
@@ -43,6 +44,7 @@ class RunView(msgspec.Struct, kw_only=True):
     abandoned: Abandoned | None
     containment: str
     pid: int | None
+    verification: Verification | None
     output: OutputFacts | None
     resources: Resources | None
     limits: LimitFacts | None
@@ -58,8 +60,9 @@ def run_view(record: RunRecord) -> RunView:
         exit=record.exit, started_at=record.started_at, finished_at=record.finished_at, duration=record.duration,
         fail_reason=record.fail_reason, scheduled_for=launch.scheduled_for, created_at=launch.created_at,
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
-        abandoned=record.abandoned, containment=record.containment.value, pid=record.pid, output=record.output,
-        resources=resources_of(record), limits=record.limits, adopted=record.adopted, ranAt=record.finished_at,
+        abandoned=record.abandoned, containment=record.containment.value, pid=record.pid,
+        verification=record.verification, output=record.output, resources=resources_of(record), limits=record.limits,
+        adopted=record.adopted, ranAt=record.finished_at,
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from sexton.model.job import ScheduleFields
 from sexton.model.limits import LimitFacts
 from sexton.model.run import Abandoned, Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
+from sexton.model.verification import Verification
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -49,6 +50,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     duration: float | None = None
     fail_reason: str | None = None
+    verification: Verification | None = None
     scheduled_for: datetime | None = None
     deadline_at: datetime | None = None
     requested_by: str | None = None

@@ -1,4 +1,4 @@
-"""`onFailure`: what follows a failure."""
+"""`verify` and `onFailure`: how a result is checked, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import INVALID, Reading
 from sexton.config.scalars import is_empty, is_null
-from sexton.config.schema import ON_FAILURE, RETRY, Option, Section
+from sexton.config.schema import ON_FAILURE, RETRY, VERIFY, Option, Section
 from sexton.config.values import choice, items
 from sexton.model.retry import RetryPolicy
+from sexton.model.verification import Verify
 
 
 def _map(reading: Reading, name: str, node: Node, section: Section, hint: str) -> Any:
@@ -44,6 +45,19 @@ def retry_on(reading: Reading, option: Option, node: Node) -> Any:
         return INVALID
     causes = [choice(reading, option, entry) for entry in list(entries)]
     return INVALID if INVALID in causes else tuple(causes)
+
+
+def verify(reading: Reading, option: Option, node: Node) -> Any:
+    """The check, whole: a job's takes the place of the one in `defaults`; null is none."""
+    if is_null(node) or is_empty(node):
+        return None
+    found = _map(reading, "verify", node, VERIFY, "write for example `verify: {command: test -s /backup/today}`")
+    if found is INVALID:
+        return INVALID
+    if "command" not in found:
+        reading.error(node, "`verify` has no `command`")
+        return INVALID
+    return Verify(**found)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

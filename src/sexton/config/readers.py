@@ -20,6 +20,7 @@ READERS: Mapping[Kind, Read] = {
     Kind.FAILS_WHEN: values.fails_when,
     Kind.ON_FAILURE: failing.on_failure,
     Kind.RETRY: failing.retry,
+    Kind.VERIFY: failing.verify,
     Kind.RETRY_ON: failing.retry_on,
     Kind.TEXT_LIST: values.text_list,
     Kind.TIMEZONE: surroundings.timezone,

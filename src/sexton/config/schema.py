@@ -51,6 +51,7 @@ class Kind(Enum):
     ON_FAILURE = "map of what follows a failure"
     RETRY = "map of numbers"
     RETRY_ON = "list of causes"
+    VERIFY = "map of a check"
     LISTEN = "list of addresses"
     TEXT_LIST = "list of text"
     VARIABLE_VALUE = "any text"
@@ -117,6 +118,15 @@ FAILS_WHEN = Section(
         Option(name="producesStderr", field="produces_stderr", kind=Kind.BOOLEAN),
         Option(name="nonzeroReturn", field="nonzero_return", kind=Kind.BOOLEAN),
         Option(name="always", field="always", kind=Kind.BOOLEAN),
+    ),
+)
+
+VERIFY = Section(
+    here="in `verify`",
+    where="in `verify`",
+    options=_table(
+        Option(name="command", field="command", kind=Kind.COMMAND, interpolate=False),
+        _seconds("timeout", "timeout", above=0.0),
     ),
 )
 
@@ -222,6 +232,7 @@ _JOB_SHARED = _table(
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="onDaemonLoss", field="on_daemon_loss", kind=Kind.CHOICE, choices=OnDaemonLoss),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
+    Option(name="verify", field="verify", kind=Kind.VERIFY, nullable=True),
     Option(name="onFailure", field="on_failure", kind=Kind.ON_FAILURE),
     Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),
     Option(name="monitorResources", field="monitor_resources", kind=Kind.MONITORING, nullable=True),
@@ -232,7 +243,7 @@ JOB_IGNORED = frozenset(
         "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "onLate",
         "onMissed", "onPermanentFailure", "onSuccess", "onlyIfLastSucceeded", "pool", "poolSlots",
         "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
-        "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd", "verify",
+        "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd",
     }
 )  # fmt: skip
 
@@ -309,7 +320,7 @@ ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
 SECTIONS = (
-    DEFAULTS, JOB, FAILS_WHEN, ON_FAILURE, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
+    DEFAULTS, JOB, FAILS_WHEN, VERIFY, ON_FAILURE, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
     ENVIRONMENT_ENTRY,
 )
 

@@ -12,6 +12,7 @@ import msgspec
 
 from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.retry import RetryPolicy
+from sexton.model.verification import Verify
 
 
 class ConcurrencyPolicy(Enum):
@@ -171,6 +172,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
     on_daemon_loss: OnDaemonLoss = OnDaemonLoss.KILL
     fails_when: FailsWhen = FailsWhen()
+    verify: Verify | None = None
     retry: RetryPolicy | None = None
     """None: a failure is final."""
     resource_limits: ResourceLimits | None = None

@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 
 from sexton.model.limits import LimitFacts, TreeUse
+from sexton.model.verification import Verification
 
 
 class Trigger(Enum):
@@ -27,6 +28,8 @@ class Phase(Enum):
     RUNNING = "running"
     DRAINING = "draining"
     """The own process has exited; captured output is still open."""
+    VERIFYING = "verifying"
+    """The command has ended well; its check is at work."""
     STOPPING = "stopping"
     """The graceful step is out; the own process has until killTimeout."""
     KILLING = "killing"
@@ -206,6 +209,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     duration: float | None = None
     """Seconds from start to end, by the monotonic clock."""
     fail_reason: str | None = None
+    verification: Verification | None = None
     output: OutputFacts | None = None
     usage: Usage | None = None
     limits: LimitFacts | None = None

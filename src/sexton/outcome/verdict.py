@@ -23,6 +23,8 @@ class Evidence(msgspec.Struct, frozen=True):
     """Captured output only: a stream that is not captured says nothing."""
     wrote_stderr: bool = False
     execution_timeout: float | None = None
+    refuted: str | None = None
+    """Why the check of its result has failed."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
         return Verdict(Outcome.FAILURE, f"exceeded its executionTimeout of {evidence.execution_timeout:g} seconds")
     if evidence.exit_code is None:
         return Verdict(Outcome.UNKNOWN, evidence.lost or "the end of the command was not observed")
+    if evidence.refuted is not None:
+        return Verdict(Outcome.FAILURE, f"verification failed: {evidence.refuted}")
     if fails_when.always:
         return Verdict(Outcome.FAILURE, "configured to mark every run as failed (failsWhen.always)")
     if fails_when.nonzero_return and evidence.exit_code != 0:

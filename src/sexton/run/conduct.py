@@ -30,12 +30,15 @@ from sexton.execution.stop import CONFIRM_SECONDS, SIGNAL_ANSWER_SECONDS, bring_
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import SpawnError, StoreError
 from sexton.model.job import EndsWhen, Leftovers, WhenUnconfirmed
-from sexton.model.run import GoneState, Phase, StopCause
+from sexton.model.run import GoneState, Outcome, Phase, StopCause
+from sexton.model.verification import Checked, Verification
+from sexton.outcome.verification import COMMAND_FAILED
+from sexton.run.check import check_of
 from sexton.run.drain import drain_held_output
 from sexton.run.facilities import Facilities
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
-from sexton.run.recording import amend, record
+from sexton.run.recording import amend, record, verdict_of
 from sexton.run.subject import Subject
 from sexton.run.unconfirmed import keep_place
 
@@ -61,12 +64,15 @@ async def conduct(run: Run, daemon: Facilities) -> None:
         if run.started is not None:
             await _watch(run)
             await _end_leftovers(run)
+            await _verify(run, daemon)
             if run.stop is not None:
                 _leave_word(run)
                 await bring_down(Subject(run, _until))
         _end(run, daemon)
         await _look_for_leftovers(run)
         await drain_held_output(run, _until)
+        if run.check is not None:
+            await drain_held_output(run.check, _until)
         await _look_again(run)
     except Exception:
         daemon.counters.internal_errors += 1
@@ -79,6 +85,12 @@ async def conduct(run: Run, daemon: Facilities) -> None:
 
 async def outlast(run: Run, daemon: Facilities) -> None:
     """Keep the place of a run that is not proven gone, until it is or is abandoned."""
+    if run.check is not None and run.check.unconfirmed:
+        await keep_place(run.check, _until)
+        run.abandoned = run.check.abandoned
+        if run.proven_gone or run.abandoned is not None:
+            run.free()
+    run.mailbox.instead = None
     await keep_place(run, _until)
     await amend(run, daemon)
 
@@ -128,13 +140,15 @@ async def _start(run: Run, daemon: Facilities) -> None:
         await _until(run, lambda: run.swept)  # it may have started the process: not over before nothing can be left
     elif run.started is not None:
         run.advance(Phase.RUNNING)
+        if run.is_check:
+            return
         daemon.confining.watch(run)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
             daemon.ledger.note(run.record())  # of a run that is over already the record says it all
 
 
 def _tell_start(run: Run) -> None:
-    logger.info("Starting job %s (run %s)", run.job.name, run.id)
+    logger.info("Verifying job %s (run %s)" if run.is_check else "Starting job %s (run %s)", run.job.name, run.id)
 
 
 async def _stop_a_silent_start(run: Run) -> None:
@@ -232,12 +246,11 @@ async def _watch(run: Run) -> None:
             run.held.hear()
         if await _until(run, own_process_ended_first, run.deadline):
             return  # before its deadline: the news was under way
-        logger.info(
-            "Job %s exceeded its executionTimeout of %g seconds, cancelling it...", run.job.name,
-            run.job.execution_timeout,
-        )
+        bound = "verify.timeout" if run.is_check else "executionTimeout"
+        logger.info("Job %s exceeded its %s of %g seconds, cancelling it...", run.job.name, bound,
+                    run.job.execution_timeout)
         run.deadline_passed = True
-        run.learn(StopRequested(StopCause.TIMEOUT, reason=f"executionTimeout of {run.job.execution_timeout:g} seconds"))
+        run.learn(StopRequested(StopCause.TIMEOUT, reason=f"{bound} of {run.job.execution_timeout:g} seconds"))
 
 
 def _leave_word(run: Run) -> None:
@@ -248,6 +261,29 @@ def _leave_word(run: Run) -> None:
         run.held.note_stop(msgspec.json.encode(short))
 
 
+async def _verify(run: Run, daemon: Facilities) -> None:
+    """Check what a run that ended well has done. It runs as long, and to stop it is to stop the check."""
+    if run.job.verify is None or run.is_check:
+        return
+    if run.stop is not None or verdict_of(run).outcome is not Outcome.SUCCESS:
+        run.unchecked = Verification(outcome=Checked.SKIPPED, fail_reason=COMMAND_FAILED)
+        return
+    run.advance(Phase.VERIFYING)
+    run.check = check = check_of(run)
+    run.mailbox.instead = check.mailbox
+    await _start(check, daemon)
+    if check.started is not None:
+        await _watch(check)
+        if check.stop is not None:
+            await bring_down(Subject(check, _until))
+    _end(check, daemon)
+    await _look_for_leftovers(check)
+    if check.stop is not None and check.stop.cause not in (StopCause.TIMEOUT, StopCause.LIMITS):
+        run.stop = check.stop  # its output is waited for when the run has ended
+    else:
+        await drain_held_output(check, _until)
+
+
 def _end(run: Run, daemon: Facilities) -> None:
     """The instant at which the run has ended: from here on it counts for no policy, and replacements may start."""
     at = _end_instant(run) if run.ended_mono is None else run.ended_mono
@@ -256,17 +292,23 @@ def _end(run: Run, daemon: Facilities) -> None:
     run.advance(Phase.ENDED)
     if run.stop is not None and run.proven_gone:
         run.stop = replace(run.stop, confirmed_at=run.ended_at)
-    we_meant_to_end_it = run.stop is not None or run.job.leftovers is Leftovers.KILL
-    if we_meant_to_end_it and not run.proven_gone and run.job.when_unconfirmed is WhenUnconfirmed.HOLD:
+    unproven = _meant_to_end(run) and not run.proven_gone and run.job.when_unconfirmed is WhenUnconfirmed.HOLD
+    if unproven or (run.check is not None and run.check.unconfirmed):
         run.unconfirmed = True
     else:
         run.freed.set()
     run.ended.set()
 
 
+def _meant_to_end(run: Run) -> bool:
+    return run.stop is not None or run.job.leftovers is Leftovers.KILL
+
+
 def _end_instant(run: Run) -> Monotonic:
     if run.ended_unseen is not None:
         return run.ended_unseen
+    if run.check is not None:
+        return run.clock.monotonic()
     by_exit = run.capture is None or run.job.ends_when is EndsWhen.EXIT
     if run.stop is None and run.exited is not None and by_exit:
         return run.exited.at

@@ -54,7 +54,7 @@ async def _stream_by_stream(run: Run, until: Until) -> None:
         if not await until(run, partial(_closed, capture, stream), limit):
             logger.warning(
                 "job %s: %s did not reach end-of-file within %.1f seconds of the job being killed",
-                run.job.name, stream.value, HELD_OUTPUT_SECONDS,
+                run.job.name, f"verify.{stream.value}" if run.is_check else stream.value, HELD_OUTPUT_SECONDS,
             )
             _close(run, [stream])
 

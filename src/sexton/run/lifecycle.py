@@ -7,8 +7,9 @@ from sexton.model.run import Phase
 NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.CLAIMED: frozenset({Phase.STARTING, Phase.ENDED}),
     Phase.STARTING: frozenset({Phase.RUNNING, Phase.STOPPING, Phase.ENDED}),
-    Phase.RUNNING: frozenset({Phase.DRAINING, Phase.STOPPING, Phase.ENDED}),
-    Phase.DRAINING: frozenset({Phase.STOPPING, Phase.ENDED}),
+    Phase.RUNNING: frozenset({Phase.DRAINING, Phase.VERIFYING, Phase.STOPPING, Phase.ENDED}),
+    Phase.DRAINING: frozenset({Phase.VERIFYING, Phase.STOPPING, Phase.ENDED}),
+    Phase.VERIFYING: frozenset({Phase.STOPPING, Phase.ENDED}),
     Phase.STOPPING: frozenset({Phase.KILLING, Phase.ENDED}),
     Phase.KILLING: frozenset({Phase.CONFIRMING, Phase.ENDED}),
     Phase.CONFIRMING: frozenset({Phase.ENDED}),

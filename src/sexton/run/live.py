@@ -51,6 +51,7 @@ from sexton.model.run import (
     Usage,
     Witness,
 )
+from sexton.model.verification import Verification
 from sexton.run.lifecycle import COUNTS_AS_RUNNING, step
 from sexton.run.mailbox import AbandonRequested, Mailbox, Message, StopRequested, VictimEnded
 
@@ -59,6 +60,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 class Run:
     """One writer: the coroutine `conduct`. Everybody else reads, or posts to the mailbox."""
+
+    is_check = False
 
     def __init__(self, job: JobSpec, launch: Launch, clock: Clock, victims: frozenset[str] = frozenset(),
                  gate: Gate | None = None) -> None:
@@ -107,6 +110,10 @@ class Run:
         self.unconfirmed = False
         """Stopped, not proven gone, and it keeps its place."""
         self.abandoned: Abandoned | None = None
+        self.check: Run | None = None
+        """The check of what it has done, while it is there and after."""
+        self.unchecked: Verification | None = None
+        """Why there was none."""
         self.outcome: Outcome | None = None
         self.fail_reason: str | None = None
         self.intended = asyncio.Event()
@@ -128,6 +135,8 @@ class Run:
 
     @property
     def pid(self) -> int | None:
+        if self.check is not None and self.check.counts_as_running:
+            return self.check.pid
         return self.started.pid or None if self.started else None
 
     def advance(self, phase: Phase) -> None:
@@ -315,6 +324,17 @@ class Run:
             refused=self.limits_refused,
         )
 
+    def verification(self) -> Verification | None:
+        """What became of the check; None for a run without."""
+        return self.unchecked if self.check is None else self.check.verification()
+
+    def all_gone(self) -> Gone | None:
+        """The evidence for the run and its check together: the weaker of the two."""
+        own = self.gone()
+        if self.check is None or own is None or own.state is not GoneState.PROVEN:
+            return own
+        return self.check.gone()
+
     def record(self) -> RunRecord:
         """All that is known now. While the run lives, outcome and finished_at are None."""
         deadline_at = None
@@ -322,8 +342,8 @@ class Run:
             deadline_at = self.started_at + timedelta(seconds=self.job.execution_timeout)
         return RunRecord(
             launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
-            exit_code=None if self.ended_mono is None else self.exit_code, stop=self.stop, gone=self.gone(),
-            abandoned=self.abandoned, containment=self.containment, pid=self.pid,
+            exit_code=None if self.ended_mono is None else self.exit_code, stop=self.stop, gone=self.all_gone(),
+            verification=self.verification(), abandoned=self.abandoned, containment=self.containment, pid=self.pid,
             pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
             finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
             output=self.capture.facts() if self.capture else None, usage=self.usage,

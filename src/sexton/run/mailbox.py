@@ -40,14 +40,19 @@ Message = ExecutionMessage | StopRequested | AbandonRequested | VictimEnded
 class Mailbox:
     """Messages in order of arrival, for one reader."""
 
-    __slots__ = ("_loop", "_messages", "_reader")
+    __slots__ = ("_loop", "_messages", "_reader", "instead")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._messages: deque[Message] = deque()
         self._reader: asyncio.Future[None] | None = None
+        self.instead: Mailbox | None = None
+        """Who is to be stopped instead: the check of the run, while it is there."""
 
     def post(self, message: Message) -> None:
+        if self.instead is not None and isinstance(message, StopRequested | AbandonRequested):
+            self.instead.post(message)
+            return
         self._messages.append(message)
         self._wake()
 

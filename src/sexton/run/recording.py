@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from sexton.execution.messages import Stream
 from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, Phase, RunRecord
-from sexton.outcome.verdict import Evidence, judge
+from sexton.model.verification import Checked, Verification
+from sexton.outcome.verdict import Evidence, Verdict, judge
+from sexton.outcome.verification import COMMAND_FAILED, NOT_STARTED
 from sexton.run.facilities import Facilities
 from sexton.run.live import Run
 
@@ -70,18 +72,29 @@ def _forget(run: Run) -> None:
         run.held.forget()
 
 
-def _decide(run: Run) -> None:
-    capture = run.capture
+def verdict_of(run: Run) -> Verdict:
+    """What the run means, as far as it has come."""
+    capture, verification = run.capture, run.verification()
     lost = run.lost_because or LOST if run.lost else None
-    verdict = judge(
+    refuted = None
+    if verification is not None and verification.outcome is Checked.FAILURE:
+        refuted = verification.fail_reason
+    return judge(
         Evidence(
             exit_code=run.exit_code, stop=run.stop, start_failure=run.fail_reason, lost=lost,
             wrote_stdout=capture is not None and capture.wrote(Stream.STDOUT),
             wrote_stderr=capture is not None and capture.wrote(Stream.STDERR),
-            execution_timeout=run.job.execution_timeout,
+            execution_timeout=run.job.execution_timeout, refuted=refuted,
         ),
         run.job.fails_when,
     )
+
+
+def _decide(run: Run) -> None:
+    if run.job.verify is not None and run.check is None and run.unchecked is None:
+        why = NOT_STARTED if run.started is None else COMMAND_FAILED
+        run.unchecked = Verification(outcome=Checked.SKIPPED, fail_reason=why)
+    verdict = verdict_of(run)
     run.outcome, run.fail_reason = verdict.outcome, verdict.fail_reason
     if verdict.outcome is Outcome.REPLACED:
         logger.info("Job %s was replaced by a newer instance (run %s)", run.job.name, run.id)

@@ -187,7 +187,7 @@ def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., C
     """Options that are not acted on warn once with the number of jobs, and each job carries them."""
     configuration = load_text(
         "defaults: {onSuccess: {report: {}}}\ncluster: {}\n"
-        + job("verify: null\npool: p")
+        + job("statsd: null\npool: p")
         + JOB.removeprefix("jobs:\n").replace("name: a", "name: b")
         + "    pool: q\n"
     )
@@ -197,7 +197,7 @@ def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., C
     assert any("`pool` in a job (2 jobs)" in message for message in said)
     assert any("`onSuccess` in `defaults`" in message for message in said)
     assert [spec.ignored_options for spec in configuration.jobs] == [
-        ("onSuccess", "pool", "verify"), ("onSuccess", "pool"),
+        ("onSuccess", "pool", "statsd"), ("onSuccess", "pool"),
     ]  # fmt: skip
 
 
