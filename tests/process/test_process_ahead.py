@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sexton.daemon.ahead import Ahead
 from sexton.daemon.jobs import Jobs
+from sexton.daemon.pauses import Pauses
 from sexton.daemon.scheduler import MANY, Scheduler
 from sexton.daemon.timetable import occurrences_for
 from sexton.execution.supervisors import Supervisors
@@ -50,7 +51,8 @@ class World:
         self.jobs = Jobs()
         self.agenda = Agenda(BEFORE)
         self.ahead = Ahead(self.agenda, self.jobs, self.launcher, self.supervisors)
-        self.scheduler = Scheduler(self.agenda, self.jobs, self.launcher, self.supervisors, clock)
+        self.scheduler = Scheduler(self.agenda, self.jobs, self.launcher, self.supervisors, clock,
+                                   Pauses(self.store, clock, durable=False))
         self.put(JOB)
 
     def put(self, job: JobSpec) -> None:

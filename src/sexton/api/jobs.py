@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from aiohttp import web
 
@@ -29,6 +29,9 @@ from sexton.api.views import (
     JobFacts,
     JobRuns,
     JobView,
+    PauseBody,
+    Paused,
+    ResumeBody,
     StartBody,
     Started,
     StatusRow,
@@ -39,6 +42,7 @@ from sexton.api.views import (
 )
 from sexton.daemon.control import Control
 from sexton.daemon.jobs import JobEntry
+from sexton.model.pause import DEFAULT_SECONDS, LONGEST_NAME, LONGEST_NOTE, LONGEST_SECONDS
 from sexton.schedule.explain import Explanation
 
 DEFAULT_RUNS = 50
@@ -52,7 +56,8 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
         run_ids=[run.id for run in live], pids=[run.pid for run in live if run.pid is not None],
         unconfirmed=[run.id for run in live if run.unconfirmed],
         next_fire=control.next_fire(entry.spec.name), is_reboot=control.is_reboot(entry),
-        pending_retry=control.retries.pending(entry.spec.name), now=control.clock.now(),
+        pending_retry=control.retries.pending(entry.spec.name), paused=control.pauses.of(entry.spec.name),
+        now=control.clock.now(),
         running_resources=running_resources(live),
     )
     return job_view(entry, facts)
@@ -96,6 +101,35 @@ async def cancel(request: web.Request) -> web.Response:
     bound = max(run.job.kill_timeout for run in runs) + CANCEL_WAIT_SLACK
     await control.wait_ended(runs, bound)
     return answer(Cancelled(cancelled=name, instances=len(runs)))
+
+
+async def pause(request: web.Request) -> web.Response:
+    body = await read_body(request, PauseBody)
+    control, name = control_of(request), request.match_info["name"]
+    until = _pause_end(body, control.clock.now())
+    return answer(Paused(paused=await control.pause(name, until, note=body.note, requested_by=body.by or "api")))
+
+
+def _pause_end(body: PauseBody, now: datetime) -> datetime:
+    """Raises Refused for what is no bounded time ahead, and for texts that are too long."""
+    if len(body.note or "") > LONGEST_NOTE or len(body.by or "") > LONGEST_NAME:
+        raise Refused(400, f"note has at most {LONGEST_NOTE} characters, and by {LONGEST_NAME}")
+    if body.until is not None and body.durationSeconds is not None:
+        raise Refused(400, "either durationSeconds or until, not both")
+    if body.until is not None and body.until.tzinfo is None:
+        raise Refused(400, "until needs an offset, for example 2026-12-24T18:00:00Z")
+    seconds = body.durationSeconds if body.durationSeconds is not None else DEFAULT_SECONDS
+    if body.until is not None:
+        seconds = (body.until - now).total_seconds()
+    if not 1 <= seconds <= LONGEST_SECONDS:
+        raise Refused(400, f"a pause lasts from 1 second to {LONGEST_SECONDS / 86400:g} days")
+    return body.until or now + timedelta(seconds=seconds)
+
+
+async def resume(request: web.Request) -> web.Response:
+    body = await read_body(request, ResumeBody)
+    await control_of(request).resume(request.match_info["name"], requested_by=body.by or "api")
+    return answer(Paused(paused=None))
 
 
 async def status(request: web.Request) -> web.Response:
@@ -176,6 +210,10 @@ ROUTES = (
           {200: Answer("Field by field", Explanation), 400: problem("at is wrong"),
            409: problem("The job has no times"), **_UNKNOWN},
           parameters=(Parameter("at", {"type": "string", "format": "date-time"}, "the instant; now without it"),)),
+    Route("POST", "/jobs/{name}/pause", pause, "Hold the schedule and the retries of a job, for a bounded time",
+          {200: Answer("The pause", Paused), **_BODY, **_UNKNOWN}, body=PauseBody),
+    Route("POST", "/jobs/{name}/resume", resume, "End a pause", {200: Answer("No pause", Paused), **_BODY, **_UNKNOWN},
+          body=ResumeBody),
     Route("POST", "/jobs/{name}/start", start, "Start a run now, through the same door as the schedule",
           {200: Answer("The run", Started), 409: problem("Forbidden by the overlap policy, or disabled"),
            503: problem("The daemon is shutting down"), **_UNKNOWN, **_BODY}, body=StartBody),

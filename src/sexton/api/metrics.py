@@ -60,6 +60,7 @@ class _Collector:
         retries = CounterMetricFamily("sexton_job_retries", "Retries launched", labels=["job_name"])
         final = CounterMetricFamily("sexton_job_permanent_failures", "Failures that no further attempt follows",
                                     labels=["job_name"])
+        paused = GaugeMetricFamily("sexton_job_paused", "1 while the job is paused", labels=["job_name"])
         kept = GaugeMetricFamily("sexton_job_unconfirmed", "Runs that could not be terminated and keep their place",
                                  labels=["job_name"])
         left = CounterMetricFamily("sexton_job_processes_left", "Left behind by runs that ended by themselves",
@@ -76,9 +77,10 @@ class _Collector:
             running.add_metric([name], self._living.running[name])
             kept.add_metric([name], self._living.unconfirmed[name])
             left.add_metric([name], entry.left_behind)
+            paused.add_metric([name], float(self._control.pauses.of(name) is not None))
             retries.add_metric([name], self._control.retries.count.get(name, 0))
             final.add_metric([name], entry.final_failures)
-        yield from (retries, final, runs, timeouts, unconfirmed, kept, left, skipped, running, *self._limits())
+        yield from (retries, final, paused, runs, timeouts, unconfirmed, kept, left, skipped, running, *self._limits())
 
     def _limits(self) -> Iterator[Metric]:
         exceeded = CounterMetricFamily(

@@ -14,6 +14,7 @@ from sexton.api.use import Caps, Resources, RunningResources, caps_of, resources
 from sexton.daemon.jobs import JobEntry
 from sexton.model.job import JobSpec, ScheduleFields
 from sexton.model.limits import LimitFacts, Monitoring
+from sexton.model.pause import Pause
 from sexton.model.retry import PendingRetry
 from sexton.model.run import Abandoned, Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
 from sexton.model.verification import Verification
@@ -111,6 +112,8 @@ class JobView(msgspec.Struct, kw_only=True):
     endsWhen: str
     leftovers: str
     whenUnconfirmed: str
+    onlyIfLastSucceeded: bool
+    jitter: float
     priority: str
     limits: Caps | None
     monitorResources: Monitoring | None
@@ -118,7 +121,7 @@ class JobView(msgspec.Struct, kw_only=True):
     ignored_options: tuple[str, ...]
     source: str
     retry: RetryView | None
-    paused: None = None
+    paused: Pause | None
 
 
 class RetryView(msgspec.Struct, kw_only=True):
@@ -153,6 +156,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     next_fire: datetime | None
     is_reboot: bool
     pending_retry: PendingRetry | None
+    paused: Pause | None
     now: datetime
     running_resources: RunningResources | None = None
 
@@ -182,7 +186,8 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         whenUnconfirmed=spec.when_unconfirmed.value, priority=spec.priority.value,
         limits=caps_of(spec.resource_limits), monitorResources=spec.monitor_resources,
         running_resources=facts.running_resources, ignored_options=spec.ignored_options, source=str(spec.place),
-        retry=retry_view(spec, facts.pending_retry),
+        retry=retry_view(spec, facts.pending_retry), paused=facts.paused,
+        onlyIfLastSucceeded=spec.only_if_last_succeeded, jitter=spec.jitter,
     )
 
 
@@ -254,6 +259,23 @@ class AbandonBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     reason: str | None = None
     requested_by: str | None = None
+
+
+class PauseBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How long, in one of two ways (an hour without either), and for the record why and by whom."""
+
+    durationSeconds: float | None = None
+    until: datetime | None = None
+    note: str | None = None
+    by: str | None = None
+
+
+class ResumeBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    by: str | None = None
+
+
+class Paused(msgspec.Struct, kw_only=True):
+    paused: Pause | None
 
 
 class Started(msgspec.Struct, kw_only=True):

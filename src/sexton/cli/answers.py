@@ -11,6 +11,7 @@ import msgspec
 
 from sexton.model.job import ScheduleFields
 from sexton.model.limits import LimitFacts
+from sexton.model.pause import Pause
 from sexton.model.run import Abandoned, Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
 from sexton.model.verification import Verification
 
@@ -91,6 +92,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_at: datetime | None = None
     never_fires: bool = False
     last_run: RunAnswer | None = None
+    paused: Pause | None = None
     skipped: int = 0
     last_skip: Skip | None = None
     concurrency_policy: str = msgspec.field(name="concurrencyPolicy", default="")
@@ -101,6 +103,10 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     limits: Caps | None = None
     ignored_options: tuple[str, ...] = ()
     source: str = ""
+
+
+class PauseAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    paused: Pause | None
 
 
 class JobName(msgspec.Struct, frozen=True):

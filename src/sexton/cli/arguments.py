@@ -171,6 +171,14 @@ def _add_commanding(commands: Any) -> None:
         metavar="SECONDS",
         help="wait at most so long for the end; 0 does not wait (default: until the end)",
     )
+    pause = _client(commands, "pause", "Hold the schedule and the retries of a job, for a bounded time")
+    pause.add_argument("job", type=_text, metavar="JOB")
+    pause.add_argument("--for", dest="seconds", type=_span, metavar="SECONDS", help="how long (default: one hour)")
+    pause.add_argument("--note", type=_text, metavar="TEXT", help="why; shown with the job")
+    pause.add_argument("--by", type=_text, metavar="WHO", help="who asks (default: user@host)")
+    resume = _client(commands, "resume", "End the pause of a job")
+    resume.add_argument("job", type=_text, metavar="JOB")
+    resume.add_argument("--by", type=_text, metavar="WHO", help="who asks (default: user@host)")
     abandon = _client(
         commands, "abandon", "Give up the place of a run that could not be terminated, so that its job can run again"
     )

@@ -64,6 +64,8 @@ def function_of(command: str) -> Callable[[Namespace, Client, Screen], int]:
         "start": ("control", "start"),
         "cancel": ("control", "cancel"),
         "abandon": ("control", "abandon"),
+        "pause": ("control", "pause"),
+        "resume": ("control", "resume"),
         "reload": ("system", "reload"),
         "health": ("system", "health"),
         "next": ("schedule", "next_of_daemon"),

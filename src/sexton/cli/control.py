@@ -1,4 +1,4 @@
-"""`sexton start`, `cancel` and `abandon`: what makes a run, what ends one, and waiting for its end."""
+"""`sexton start`, `cancel`, `abandon`, `pause`, `resume`: what makes a run, what ends one, and what holds them up."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import socket
 import time
 from argparse import Namespace
 
-from sexton.cli.answers import RunAnswer, Started
+from sexton.cli.answers import PauseAnswer, RunAnswer, Started
 from sexton.cli.client import Client, decoded, route
 from sexton.cli.exits import Exit
 from sexton.cli.failures import NotFound, Refused
 from sexton.cli.lookup import get_run, is_run_id, job_names, job_of, unknown_job, watch
 from sexton.cli.story import ending, has_ended, is_proven_gone, is_recorded, proof, state_of, succeeded, told_of
 from sexton.cli.terminal import Cell, Screen, complain
-from sexton.cli.times import span
+from sexton.cli.times import instant, span
 
 RECORD_SECONDS = 2.0
 """How long after a cancelled run's end its record is waited for; held output may keep it open much longer."""
@@ -77,6 +77,38 @@ def cancel(options: Namespace, client: Client, screen: Screen) -> int:
     if options.wait == 0:
         return Exit.OK
     return Exit.OK if all(has_ended(run) and is_proven_gone(run) for run in runs) else Exit.FAILED
+
+
+def pause(options: Namespace, client: Client, screen: Screen) -> int:
+    """Hold a job; it goes on by itself when the time is over."""
+    body: dict[str, object] = {"note": options.note, "by": options.by or who()}
+    if options.seconds is not None:
+        body["durationSeconds"] = options.seconds
+    raw = _of_job(client, options.job, "pause", body)
+    if options.json:
+        screen.json(raw)
+        return Exit.OK
+    held = decoded(raw, PauseAnswer).paused
+    if held is not None:
+        screen.line(f"job {options.job} is paused until {instant(held.until)}")
+    return Exit.OK
+
+
+def resume(options: Namespace, client: Client, screen: Screen) -> int:
+    """End the pause of a job, if there is one."""
+    raw = _of_job(client, options.job, "resume", {"by": options.by or who()})
+    if options.json:
+        screen.json(raw)
+    else:
+        screen.line(f"job {options.job} is not paused")
+    return Exit.OK
+
+
+def _of_job(client: Client, job: str, what: str, body: dict[str, object]) -> bytes:
+    try:
+        return client.post(route("jobs", job, what), body)
+    except NotFound:
+        raise unknown_job(job, job_names(client)) from None
 
 
 def abandon(options: Namespace, client: Client, screen: Screen) -> int:

@@ -231,6 +231,8 @@ _JOB_SHARED = _table(
     Option(name="leftovers", field="leftovers", kind=Kind.CHOICE, choices=Leftovers),
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="onDaemonLoss", field="on_daemon_loss", kind=Kind.CHOICE, choices=OnDaemonLoss),
+    Option(name="onlyIfLastSucceeded", field="only_if_last_succeeded", kind=Kind.BOOLEAN),
+    _seconds("jitter", "jitter", minimum=0.0),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
     Option(name="verify", field="verify", kind=Kind.VERIFY, nullable=True),
     Option(name="onFailure", field="on_failure", kind=Kind.ON_FAILURE),
@@ -241,7 +243,7 @@ _JOB_SHARED = _table(
 JOB_IGNORED = frozenset(
     {
         "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "onLate",
-        "onMissed", "onPermanentFailure", "onSuccess", "onlyIfLastSucceeded", "pool", "poolSlots",
+        "onMissed", "onPermanentFailure", "onSuccess", "pool", "poolSlots",
         "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
         "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd",
     }

@@ -8,9 +8,10 @@ already is left out: what its overlap policy says is decided at the instant.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 
-from sexton.daemon.jobs import Jobs
+from sexton.daemon.jobs import JobEntry, Jobs
 from sexton.execution.gate import Gate
 from sexton.execution.supervisors import Supervisors
 from sexton.model.run import StopCause
@@ -24,7 +25,10 @@ BREATH = 16
 
 
 class Ahead:
-    def __init__(self, agenda: Agenda, jobs: Jobs, launcher: Launcher, supervisors: Supervisors) -> None:
+    def __init__(self, agenda: Agenda, jobs: Jobs, launcher: Launcher, supervisors: Supervisors,
+                 may_be_ready: Callable[[JobEntry], bool] = lambda entry: True) -> None:
+        """`may_be_ready` says of which jobs nothing but their overlap is to be decided at the instant."""
+        self._may_be_ready = may_be_ready
         self._agenda = agenda
         self._jobs = jobs
         self._launcher = launcher
@@ -43,7 +47,9 @@ class Ahead:
         self._agenda.foresee(instant)
         for number, due in enumerate(self._agenda.due_at(instant), 1):
             entry = self._jobs.get(due.job)
-            run = self._launcher.launch_ahead(entry.spec, instant, self._gate) if entry is not None else None
+            run = None
+            if entry is not None and self._may_be_ready(entry):
+                run = self._launcher.launch_ahead(entry.spec, instant, self._gate)
             if run is not None:
                 self._ready[due] = run
             if number % BREATH == 0:
@@ -60,7 +66,8 @@ class Ahead:
 
     def _still_due(self, due: Due, run: Run) -> bool:
         entry = self._jobs.get(due.job)
-        return entry is not None and entry.spec == run.job and self._agenda.next_of(due.job) == due.scheduled_for
+        same = entry is not None and entry.spec == run.job and self._may_be_ready(entry)
+        return same and self._agenda.next_of(due.job) == due.scheduled_for
 
     def open(self, now: datetime) -> None:
         """If the instant has come, start what is ready for it."""

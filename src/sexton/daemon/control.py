@@ -14,6 +14,7 @@ import msgspec
 from sexton import __version__
 from sexton.admission.decide import Refuse
 from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader, ReloadResult
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.timetable import expression_of, occurrences_for, zone_of
@@ -22,6 +23,7 @@ from sexton.execution.messages import Stream
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
+from sexton.model.pause import Pause
 from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
@@ -92,8 +94,9 @@ class Control:
         self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader:
         Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
-        logs_dropped: Callable[[], int], retries: Retries,
+        logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses,
     ) -> None:
+        self.pauses = pauses
         self.retries = retries
         self.node = node
         self.jobs = jobs
@@ -274,6 +277,18 @@ class Control:
             raise NotRunning(f"run {run_id} has ended")
         self._ask_to_stop(run, reason, requested_by, force)
         return run
+
+    async def pause(self, name: str, until: datetime, *, note: str | None, requested_by: str | None) -> Pause:
+        """Hold the schedule and the retries of a job. Raises Unknown, StoreError."""
+        self.job(name)
+        pause = await self.pauses.pause(name, until, note, requested_by)
+        self.scheduler.wake()
+        return pause
+
+    async def resume(self, name: str, *, requested_by: str | None) -> None:
+        """Raises Unknown, StoreError."""
+        self.job(name)
+        await self.pauses.resume(name, requested_by)
 
     async def abandon_run(self, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
         """Give up the place of a run that could not be terminated. Raises Unknown, NotRunning, StoreError."""

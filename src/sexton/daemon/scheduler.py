@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 
 from sexton.admission.decide import Refusal, Refuse
 from sexton.daemon.ahead import BREATH, Ahead
-from sexton.daemon.jobs import Jobs
+from sexton.daemon.jitter import jitter_of
+from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.pauses import Pauses
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
-from sexton.model.run import Trigger
+from sexton.model.run import Outcome, Trigger
 from sexton.run.launch import Launcher
 from sexton.schedule.agenda import Agenda, Due, Skipped
 
@@ -29,12 +31,14 @@ AWAKE_SECONDS = 0.008
 
 
 class Scheduler:
-    def __init__(self, agenda: Agenda, jobs: Jobs, launcher: Launcher, supervisors: Supervisors, clock: Clock) -> None:
+    def __init__(self, agenda: Agenda, jobs: Jobs, launcher: Launcher, supervisors: Supervisors, clock: Clock,
+                 pauses: Pauses) -> None:
+        self._pauses = pauses
         self.agenda = agenda
         self._jobs = jobs
         self._launcher = launcher
         self._supervisors = supervisors
-        self._ahead = Ahead(agenda, jobs, launcher, supervisors)
+        self._ahead = Ahead(agenda, jobs, launcher, supervisors, self._may_be_ready)
         self._clock = clock
         self._wake = asyncio.Event()
         self.stopped = False
@@ -73,12 +77,39 @@ class Scheduler:
         entry = self._jobs.get(due.job)
         if entry is None:
             return
+        if (late := jitter_of(entry.spec, due.scheduled_for)) > 0:
+            asyncio.get_running_loop().call_later(late, self._launch_now, due)
+        else:
+            self._launch_now(due)
+
+    def _launch_now(self, due: Due) -> None:
+        entry = self._jobs.get(due.job)
+        if entry is None:
+            return
+        if (why := self._held_back(entry)) is not None:
+            entry.skip(self._clock.now(), why, due.scheduled_for)
+            logger.info("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(), why)
+            return
         answer = self._launcher.launch(entry.spec, Trigger.SCHEDULE, scheduled_for=due.scheduled_for)
         if isinstance(answer, Refuse):
             entry.skip(self._clock.now(), answer.message, due.scheduled_for)
             if answer.refusal is not Refusal.STILL_RUNNING:  # the launcher has told of that
                 logger.warning("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(),
                                answer.message)
+
+    def _held_back(self, entry: JobEntry) -> str | None:
+        """Why a scheduled launch, and only such a one, must not happen now."""
+        pause = self._pauses.of(entry.spec.name)
+        if pause is not None:
+            return f"paused until {pause.until.isoformat(timespec='seconds')}" + (f" by {pause.by}" if pause.by else "")
+        last = entry.last_run
+        if entry.spec.only_if_last_succeeded and last is not None and last.outcome is not Outcome.SUCCESS:
+            what = last.outcome.value if last.outcome is not None else "unknown"
+            return f"the last run ended as {what} (onlyIfLastSucceeded)"
+        return None
+
+    def _may_be_ready(self, entry: JobEntry) -> bool:
+        return not entry.spec.jitter and self._held_back(entry) is None
 
     def _tell_skipped(self, skipped: Skipped, now: datetime) -> None:
         self.skipped_late += skipped.count

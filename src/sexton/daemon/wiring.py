@@ -19,6 +19,7 @@ from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
+from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
@@ -159,16 +160,18 @@ class Daemon:
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
         launcher = Launcher(facilities, node, cgroup.boot_id())
+        pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(
             launcher, store, self._clock, lambda name: entry.spec if (entry := jobs.get(name)) is not None else None,
-            durable=store.capabilities.durable, fail_closed=self._intent_required(),
+            durable=store.capabilities.durable, fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
         )
         launcher.on_launched = retries.launched
-        scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock)
+        scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         self._fill(jobs, scheduler)
         if kept is not None:
             take_over(found, launcher, kept, {spec.name: spec for spec in jobs.specs()})
+        await pauses.recall()
         histories = await store.recent(REMEMBERED_RUNS)
         jobs.recall(histories)
         for remnant in find_remnants(histories, jobs.specs(), launcher.boot_id, self._clock):
@@ -176,7 +179,7 @@ class Daemon:
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
-            logs_dropped=lambda: self._logs.dropped, retries=retries,
+            logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses,
         )
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)

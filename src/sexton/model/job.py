@@ -171,6 +171,10 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     leftovers: Leftovers = Leftovers.KEEP
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
     on_daemon_loss: OnDaemonLoss = OnDaemonLoss.KILL
+    only_if_last_succeeded: bool = False
+    """A scheduled launch is skipped unless the job's last run was a success (or there was none)."""
+    jitter: float = 0.0
+    """Seconds by which a scheduled launch may come later, the same for each occurrence whoever works it out."""
     fails_when: FailsWhen = FailsWhen()
     verify: Verify | None = None
     retry: RetryPolicy | None = None

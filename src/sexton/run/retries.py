@@ -58,7 +58,7 @@ class Ladder:
 class Retries:
     def __init__(
         self, launcher: Launcher, state: JobState, clock: Clock, job_named: Callable[[str], JobSpec | None],
-        *, durable: bool, fail_closed: bool,
+        *, durable: bool, fail_closed: bool, seconds_paused: Callable[[str], float] = lambda job: 0.0,
     ) -> None:
         self._launcher = launcher
         self._state = state
@@ -66,6 +66,7 @@ class Retries:
         self._job_named = job_named
         self._durable = durable
         self._fail_closed = fail_closed
+        self._seconds_paused = seconds_paused
         self._ladders: dict[str, Ladder] = {}
         self._loop = asyncio.get_running_loop()
         self._writes: dict[str, asyncio.Task[None]] = {}
@@ -166,6 +167,9 @@ class Retries:
     async def _retry(self, job: str, ladder: Ladder) -> None:
         """Settle, then launch: a crash in between loses the attempt, and never starts it twice."""
         pending = ladder.pending
+        if (paused := self._seconds_paused(job)) > 0:
+            ladder.timer = self._loop.call_later(max(paused, AGAIN_SECONDS), self._due, job, ladder)
+            return
         if pending is None or self._ladders.get(job) is not ladder or self._launcher.shutting_down:
             return
         spec = self._job_named(job)
@@ -224,11 +228,9 @@ class Retries:
 
     async def take_up(self, jobs: Mapping[str, JobSpec]) -> None:
         """At the start: arm what an earlier daemon has left pending. A changed job begins anew."""
-        for name, spec in jobs.items():
-            if spec.retry is None or not self._durable:
-                continue
-            pending = await self._left(name)
-            if pending is None:
+        for name, text in (await self._kept()).items():
+            spec, pending = jobs.get(name), _pending_in(name, text)
+            if pending is None or spec is None or spec.retry is None:
                 continue
             if not spec.enabled or pending.definition != definition_of(spec):
                 logger.warning("Job %s: the retry that was pending is given up: the job was changed", name)
@@ -244,13 +246,14 @@ class Retries:
                         left)
             ladder.timer = self._loop.call_later(left, self._due, name, ladder)
 
-    async def _left(self, job: str) -> PendingRetry | None:
+    async def _kept(self) -> Mapping[str, str]:
+        if not self._durable:
+            return {}
         try:
-            text = await self._state.get_state(job, KEY)
-            return msgspec.json.decode(text, type=RetryState).pending if text is not None else None
-        except (StoreError, msgspec.MsgspecError) as failure:
-            logger.error("Job %s: whether a retry was pending cannot be read: %s", job, failure)
-            return None
+            return await self._state.states(KEY)
+        except StoreError as failure:
+            logger.error("whether retries were pending cannot be read: %s", failure)
+            return {}
 
     async def close(self) -> None:
         """Timers end, what is pending stays in the store for the next daemon."""
@@ -259,3 +262,11 @@ class Retries:
                 ladder.timer.cancel()
         if self._writes:
             await asyncio.wait(list(self._writes.values()), timeout=WRITE_SECONDS)
+
+
+def _pending_in(job: str, text: str) -> PendingRetry | None:
+    try:
+        return msgspec.json.decode(text, type=RetryState).pending
+    except msgspec.MsgspecError as failure:
+        logger.error("Job %s: whether a retry was pending cannot be read: %s", job, failure)
+        return None

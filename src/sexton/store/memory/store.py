@@ -110,6 +110,10 @@ class MemoryStore:
         self._check()
         return self._state.get((job, key))
 
+    async def states(self, key: str) -> Mapping[str, str]:
+        self._check()
+        return {job: value for (job, kept), value in self._state.items() if kept == key}
+
     async def put_state(self, job: str, key: str, value: str) -> None:
         self._check()
         self._state[job, key] = value

@@ -72,6 +72,9 @@ class Reader:
         rows = await self._ask(lambda db: db.execute(statements.GET_STATE, (job, key)).fetchall())
         return str(rows[0][0]) if rows else None
 
+    async def states(self, key: str) -> dict[str, str]:
+        return dict(await self._ask(lambda db: db.execute(statements.GET_STATES, (key,)).fetchall()))
+
     def turn_to(self, connection: sqlite3.Connection) -> None:
         """Read from here on from another file. For any thread."""
         before, self._connection = self._connection, connection

@@ -107,3 +107,4 @@ UNION ALL SELECT id, NULL AS outcome FROM run WHERE job = :job AND ended_at IS N
 
 
 GET_STATE = "SELECT value FROM job_state WHERE job = ? AND key = ?"
+GET_STATES = "SELECT job, value FROM job_state WHERE key = ?"

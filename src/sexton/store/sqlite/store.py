@@ -136,6 +136,9 @@ class SqliteStore:
     async def get_state(self, job: str, key: str) -> str | None:
         return await self._reading().get_state(job, key)
 
+    async def states(self, key: str) -> Mapping[str, str]:
+        return await self._reading().states(key)
+
     async def put_state(self, job: str, key: str, value: str) -> None:
         if "\0" in job + key + value:
             raise StoreError("job state cannot hold a NUL character")

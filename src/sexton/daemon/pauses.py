@@ -1,0 +1,79 @@
+"""Which jobs are paused: bounded in time, durable where there is a store, with who and why."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+import msgspec
+
+from sexton.model.clock import Clock
+from sexton.model.errors import StoreError
+from sexton.model.pause import Pause
+from sexton.store.port import JobState
+
+logger = logging.getLogger("sexton.schedule")
+
+KEY = "pause"
+
+
+class Pauses:
+    def __init__(self, state: JobState, clock: Clock, *, durable: bool) -> None:
+        self._state = state
+        self._clock = clock
+        self._durable = durable
+        self._pauses: dict[str, Pause] = {}
+
+    def of(self, job: str) -> Pause | None:
+        """The pause that holds now; None for a job that is not paused."""
+        pause = self._pauses.get(job)
+        return pause if pause is not None and self._clock.now() < pause.until else None
+
+    def last(self, job: str) -> Pause | None:
+        """The latest one, also when it is over: occurrences within it are not owed."""
+        return self._pauses.get(job)
+
+    def seconds_left(self, job: str) -> float:
+        """0 for a job that is not paused."""
+        pause = self.of(job)
+        return 0.0 if pause is None else (pause.until - self._clock.now()).total_seconds()
+
+    async def pause(self, job: str, until: datetime, note: str | None, by: str | None) -> Pause:
+        """Hold the job's schedule until then. Raises StoreError when that could not be made durable; then nothing has
+        changed."""
+        before = self.of(job)
+        pause = Pause(since=before.since if before else self._clock.now(), until=until, note=note, by=by)
+        await self._put(job, pause)
+        self._pauses[job] = pause
+        logger.info("Job %s: paused until %s%s%s", job, until.isoformat(timespec="seconds"), f" by {by}" if by else "",
+                    f": {note}" if note else "")
+        return pause
+
+    async def resume(self, job: str, by: str | None) -> None:
+        """End the pause. Raises StoreError."""
+        pause = self.of(job)
+        if pause is None:
+            return
+        ended = msgspec.structs.replace(pause, until=self._clock.now())
+        await self._put(job, ended)
+        self._pauses[job] = ended
+        logger.info("Job %s: resumed%s", job, f" by {by}" if by else "")
+
+    async def _put(self, job: str, pause: Pause) -> None:
+        if self._durable:
+            await self._state.put_state(job, KEY, msgspec.json.encode(pause).decode())
+
+    async def recall(self) -> None:
+        """What an earlier daemon was told."""
+        if not self._durable:
+            return
+        try:
+            told = await self._state.states(KEY)
+        except StoreError as failure:
+            logger.error("which jobs are paused cannot be read: %s", failure)
+            return
+        for job, text in told.items():
+            try:
+                self._pauses[job] = msgspec.json.decode(text, type=Pause)
+            except msgspec.MsgspecError as failure:
+                logger.error("Job %s: whether it is paused cannot be read: %s", job, failure)
