@@ -161,6 +161,8 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reload_failures: int = 0
     skipped_late: int = 0
     launches_refused: int = 0
+    missed_made_up: int = 0
+    missed_given_up: int = 0
     mirror_dropped_bytes: int = 0
     log_lines_dropped: int = 0
     store_failures: int = 0

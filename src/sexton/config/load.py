@@ -19,7 +19,7 @@ from sexton.config.reading import Claims, Reading, ScheduleCheck
 from sexton.config.schema import ONCE, TOP
 from sexton.config.sections import logging, state, web
 from sexton.config.values import words
-from sexton.model.job import ConcurrencyScope, JobSpec, OnDaemonLoss, Place
+from sexton.model.job import ConcurrencyScope, JobSpec, OnDaemonLoss, OnMissed, Place
 from sexton.model.settings import Configuration, Finding, Settings, Severity
 
 _SECTION_READERS = {"web": web, "state": state, "logging": logging}
@@ -179,18 +179,23 @@ class _Assembly:
             "let one node only run these jobs",
         )
 
-    def _check_kept(self) -> None:
-        """A run that outlives the daemon needs a place where the next one finds it."""
-        kept = [job for job in self._jobs if job.on_daemon_loss is OnDaemonLoss.KEEP]
-        if kept and "state" not in self._once:
-            names = ", ".join(job.name for job in kept[:_MAX_NAMED])
-            more = f" and {len(kept) - _MAX_NAMED} more" if len(kept) > _MAX_NAMED else ""
-            message = f"onDaemonLoss keep needs a `state` section, and there is none; job(s): {names}{more}"
-            self._reading.report(Severity.ERROR, kept[0].place, message, "add `state: {path: ...}`")
+    def _check_durable(self) -> None:
+        """What one daemon tells the next one needs a place where it is kept."""
+        self._needs_state("onDaemonLoss keep", [j for j in self._jobs if j.on_daemon_loss is OnDaemonLoss.KEEP])
+        for policy in (OnMissed.RUN_ONCE, OnMissed.RUN_ALL):
+            self._needs_state(f"onMissed {policy.value}", [j for j in self._jobs if j.on_missed is policy])
+
+    def _needs_state(self, what: str, jobs: list[JobSpec]) -> None:
+        if not jobs or "state" in self._once:
+            return
+        names = ", ".join(job.name for job in jobs[:_MAX_NAMED])
+        more = f" and {len(jobs) - _MAX_NAMED} more" if len(jobs) > _MAX_NAMED else ""
+        message = f"{what} needs a `state` section, and there is none; job(s): {names}{more}"
+        self._reading.report(Severity.ERROR, jobs[0].place, message, "add `state: {path: ...}`")
 
     def configuration(self) -> Configuration:
         self._check_cluster()
-        self._check_kept()
+        self._check_durable()
         return Configuration(
             jobs=tuple(self._jobs),
             settings=Settings(**self._settings),

@@ -18,6 +18,7 @@ from sexton.model.job import (
     KillWaitsFor,
     Leftovers,
     OnDaemonLoss,
+    OnMissed,
     Priority,
     WhenUnconfirmed,
 )
@@ -231,6 +232,9 @@ _JOB_SHARED = _table(
     Option(name="leftovers", field="leftovers", kind=Kind.CHOICE, choices=Leftovers),
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="onDaemonLoss", field="on_daemon_loss", kind=Kind.CHOICE, choices=OnDaemonLoss),
+    Option(name="onMissed", field="on_missed", kind=Kind.CHOICE, choices=OnMissed),
+    _seconds("startingDeadlineSeconds", "starting_deadline", nullable=True, above=0.0),
+    _seconds("catchupJitterSeconds", "catchup_jitter", minimum=0.0),
     Option(name="onlyIfLastSucceeded", field="only_if_last_succeeded", kind=Kind.BOOLEAN),
     _seconds("jitter", "jitter", minimum=0.0),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
@@ -242,10 +246,10 @@ _JOB_SHARED = _table(
 
 JOB_IGNORED = frozenset(
     {
-        "archiveOutput", "catchupJitterSeconds", "clusterPolicy", "onLate",
-        "onMissed", "onPermanentFailure", "onSuccess", "pool", "poolSlots",
+        "archiveOutput", "clusterPolicy", "onLate",
+        "onPermanentFailure", "onSuccess", "pool", "poolSlots",
         "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
-        "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd",
+        "sla", "stateAllowedScopes", "statsd",
     }
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ import msgspec
 
 from sexton import __version__
 from sexton.admission.decide import Refuse
+from sexton.daemon.catchup import CatchUp
 from sexton.daemon.jobs import JobEntry, Jobs
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader, ReloadResult
@@ -68,6 +69,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     reload_failures: int
     skipped_late: int
     launches_refused: int
+    missed_made_up: int
+    """Runs that made up for missed occurrences."""
+    missed_given_up: int
+    """Missed occurrences that were too old or too many."""
     mirror_dropped_bytes: int
     log_lines_dropped: int
     store_failures: int
@@ -94,8 +99,9 @@ class Control:
         self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader:
         Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
-        logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses,
+        logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses, catchup: CatchUp,
     ) -> None:
+        self.catchup = catchup
         self.pauses = pauses
         self.retries = retries
         self.node = node
@@ -134,7 +140,8 @@ class Control:
             jobs=len(self.jobs), running=sum(run.counts_as_running for run in self.registry),
             unconfirmed=sum(run.unconfirmed for run in self.registry), last_reload=last,
             reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
-            launches_refused=self.launcher.refused_count,
+            launches_refused=self.launcher.refused_count, missed_made_up=self.catchup.launched,
+            missed_given_up=self.catchup.given_up,
             mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self._logs_dropped(),
             store_failures=self.launcher.facilities.counters.store_failures, store_problem=problem,
             unwritten_records=len(self._unwritten),

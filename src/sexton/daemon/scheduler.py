@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sexton.admission.decide import Refusal, Refuse
@@ -43,6 +44,8 @@ class Scheduler:
         self._wake = asyncio.Event()
         self.stopped = False
         self.skipped_late = 0
+        self.made_up_for: Callable[[Skipped], bool] = lambda skipped: False
+        """Asked for occurrences that a pass came too late for."""
 
     def wake(self) -> None:
         """Look again now: the agenda changed, or the clock was set."""
@@ -119,6 +122,8 @@ class Scheduler:
             "Job %s: %s occurrence(s) from %s to %s are skipped: %s (a suspended machine or a clock that was set)",
             skipped.job, count, skipped.first.isoformat(), skipped.last.isoformat(), reason,
         )
+        if self.made_up_for(skipped):
+            return
         if (entry := self._jobs.get(skipped.job)) is not None:
             entry.skip(now, reason, skipped.last, skipped.count)
 

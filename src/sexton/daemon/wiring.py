@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from sexton import __version__
 from sexton.daemon import systemd
 from sexton.daemon.boot import run_boot_jobs
+from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
@@ -114,7 +115,7 @@ class Daemon:
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
         kept = self._kept_runs(store)
         found = await find_kept(store, kept) if kept is not None else []
-        await recover(store, self._clock.now(), {one.launch.id for one in found})
+        self._interrupted = await recover(store, self._clock.now(), {one.launch.id for one in found})
         base = cgroup.claim()
         supervisors = Supervisors(base, raise_descriptor_limit())
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
@@ -167,6 +168,8 @@ class Daemon:
         )
         launcher.on_launched = retries.launched
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
+        catchup = CatchUp(jobs, launcher, pauses, store, self._clock, durable=store.capabilities.durable)
+        scheduler.made_up_for = catchup.fell_behind
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         self._fill(jobs, scheduler)
         if kept is not None:
@@ -179,7 +182,7 @@ class Daemon:
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
-            logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses,
+            logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup,
         )
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
@@ -192,6 +195,8 @@ class Daemon:
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
+        await catchup.start(histories, self._interrupted)
+        noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up({spec.name: spec for spec in jobs.specs()})
         await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
@@ -208,6 +213,9 @@ class Daemon:
                 logger.error("%d record(s) could not be written and are lost with this process; the next start will "
                              "call those runs interrupted", len(facilities.unwritten))
         finally:
+            noting.cancel()
+            catchup.close()
+            await catchup.note_decided()
             await retries.close()
             watching.cancel()
             watch.close()

@@ -92,6 +92,16 @@ class OnDaemonLoss(Enum):
     """Its supervisor keeps it, and the next daemon on the same state takes it over."""
 
 
+class OnMissed(Enum):
+    """What becomes of occurrences that nobody fired, because no daemon was there or the machine slept."""
+
+    SKIP = "skip"
+    RUN_ONCE = "run-once"
+    """The newest of them is made up for."""
+    RUN_ALL = "run-all"
+    """Each of them is, one after the other."""
+
+
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where in the configuration something stands. Lines and columns count from 1."""
 
@@ -171,6 +181,11 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     leftovers: Leftovers = Leftovers.KEEP
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HOLD
     on_daemon_loss: OnDaemonLoss = OnDaemonLoss.KILL
+    on_missed: OnMissed = OnMissed.SKIP
+    starting_deadline: float | None = None
+    """Seconds; what was missed longer ago is not made up for."""
+    catchup_jitter: float = 0.0
+    """Seconds by which catching up may begin later, by the job's name."""
     only_if_last_succeeded: bool = False
     """A scheduled launch is skipped unless the job's last run was a success (or there was none)."""
     jitter: float = 0.0

@@ -18,6 +18,7 @@ class Trigger(Enum):
     MANUAL = "manual"
     REBOOT = "reboot"
     RETRY = "retry"
+    CATCHUP = "catchup"
 
 
 class Phase(Enum):

@@ -1,0 +1,210 @@
+"""Making up for occurrences that nobody fired (`onMissed`): because no daemon was there, or the machine slept.
+
+Up to which instant occurrences were decided is kept in the store, each minute and at the end. What is owed after that
+is made up for one run at a time, beside the schedule, which goes on. What is left to do is in the store, too: written
+before each launch, so that a crash in the middle goes on where it was, and repeats only the run that it interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from sexton.admission.decide import Refuse
+from sexton.daemon.jitter import share
+from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.pauses import Pauses
+from sexton.daemon.timetable import occurrences_for
+from sexton.model.clock import Clock
+from sexton.model.errors import StoreError
+from sexton.model.job import JobSpec, OnMissed
+from sexton.model.run import Outcome, RunRecord, Trigger
+from sexton.run.launch import Launcher
+from sexton.schedule.agenda import Skipped
+from sexton.schedule.missed import Owed, owed_since
+from sexton.store.port import JobHistory, JobState
+
+logger = logging.getLogger("sexton.catchup")
+
+DECIDED, OWED = "decided-until", "catchup"
+NO_JOB = ""
+"""Under which the store keeps what concerns all jobs; no job has this name."""
+NOTE_SECONDS = 60.0
+PAUSED_LOOK_SECONDS = 60.0
+
+
+class CatchUp:
+    def __init__(
+        self, jobs: Jobs, launcher: Launcher, pauses: Pauses, state: JobState, clock: Clock, *, durable: bool,
+    ) -> None:
+        self._jobs = jobs
+        self._launcher = launcher
+        self._pauses = pauses
+        self._state = state
+        self._clock = clock
+        self._durable = durable
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._owed: dict[str, list[datetime]] = {}
+        self.launched = 0
+        self.given_up = 0
+
+    def owed(self, job: str) -> Sequence[datetime]:
+        """What is still to be made up for."""
+        return tuple(self._owed.get(job, ()))
+
+    # ---------------------------------------------------------------- what is owed
+
+    async def start(self, histories: Mapping[str, JobHistory], interrupted: Iterable[RunRecord]) -> None:
+        """At the start of the daemon: find what was missed since the last one, and begin."""
+        wanted = [entry for entry in self._jobs if entry.spec.on_missed is not OnMissed.SKIP and entry.spec.enabled]
+        if not wanted or not self._durable:
+            return
+        try:
+            left = await self._state.states(OWED)
+            told = await self._state.get_state(NO_JOB, DECIDED)
+        except StoreError as failure:
+            logger.error("what was missed cannot be read: %s", failure)
+            return
+        broken: dict[str, list[datetime]] = {}
+        for record in interrupted:
+            if record.launch.scheduled_for is not None:
+                broken.setdefault(record.launch.job, []).append(record.launch.scheduled_for)
+        decided = datetime.fromisoformat(told) if told else None
+        for entry in wanted:
+            name = entry.spec.name
+            history = histories.get(name, JobHistory())
+            owed = self._missed(entry.spec, history, decided, broken.get(name, []))
+            self._begin(entry, sorted({*owed.occurrences, *_decoded(name, left.get(name))}), owed)
+
+    def _missed(
+        self, spec: JobSpec, history: JobHistory, decided: datetime | None, interrupted: list[datetime],
+    ) -> Owed:
+        """A job that never ran owes nothing."""
+        schedule = occurrences_for(spec)
+        done = [run for run in history.runs if run.outcome is not Outcome.UNKNOWN]
+        ended = [run.finished_at for run in done if run.finished_at is not None]
+        if schedule is None or not (ended or interrupted):
+            return Owed()
+        by_schedule = [run.launch.scheduled_for for run in history.runs
+                       if run.launch.trigger is Trigger.SCHEDULE and run.launch.scheduled_for is not None]
+        since = decided or max(ended, default=min(interrupted, default=self._clock.now()))
+        since = max([since, *by_schedule])  # the schedule goes forward: all before the last that it fired was decided
+        fired = [run.launch.scheduled_for for run in done if run.launch.scheduled_for is not None]
+        return owed_since(
+            schedule, since, self._clock.now(), spec.on_missed, spec.starting_deadline,
+            self._pauses.last(spec.name), interrupted, fired,
+        )
+
+    def fell_behind(self, skipped: Skipped) -> bool:
+        """A pass came too late for these (a suspended machine, a clock that was set): whether they are made up for."""
+        entry = self._jobs.get(skipped.job)
+        if entry is None or entry.spec.on_missed is OnMissed.SKIP:
+            return False
+        schedule = occurrences_for(entry.spec)
+        if schedule is None:
+            return False
+        owed = owed_since(
+            schedule, skipped.first - timedelta(seconds=1), skipped.last, entry.spec.on_missed,
+            entry.spec.starting_deadline, self._pauses.last(skipped.job),
+        )
+        self._begin(entry, sorted({*self._owed.get(skipped.job, ()), *owed.occurrences}), owed)
+        return True
+
+    # ---------------------------------------------------------------- making up for it
+
+    def _begin(self, entry: JobEntry, occurrences: list[datetime], owed: Owed) -> None:
+        name = entry.spec.name
+        if owed.given_up:
+            self.given_up += owed.given_up
+            count = f"{owed.given_up}" if owed.exact else f"at least {owed.given_up}"
+            reason = "missed, and too old or too many to make up for"
+            logger.warning("Job %s: %s occurrence(s) are given up: %s", name, count, reason)
+            entry.skip(self._clock.now(), reason, None, owed.given_up)
+        if not occurrences:
+            return
+        logger.info("Job %s: %d missed occurrence(s) are made up for, from %s to %s (onMissed %s)", name,
+                    len(occurrences), occurrences[0].isoformat(), occurrences[-1].isoformat(),
+                    entry.spec.on_missed.value)
+        self._owed[name] = occurrences
+        if name not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._make_up(name))
+            self._tasks[name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def _make_up(self, name: str) -> None:
+        """One run at a time: the next one when the job is idle."""
+        entry = self._jobs.get(name)
+        if entry is not None and entry.spec.catchup_jitter:
+            await asyncio.sleep(share(name) * entry.spec.catchup_jitter)
+        while self._owed.get(name) and not self._launcher.shutting_down:
+            await self._idle(name)
+            entry = self._jobs.get(name)
+            if entry is None or not entry.spec.enabled or entry.spec.on_missed is OnMissed.SKIP:
+                logger.warning("Job %s: what was missed is given up: it is not there any more, or disabled", name)
+                self._owed.pop(name)
+            elif self._pauses.of(name) is not None:
+                await asyncio.sleep(min(PAUSED_LOOK_SECONDS, self._pauses.seconds_left(name)))
+            elif self._owed.get(name) and not self._launcher.shutting_down:
+                await self._one(entry, self._owed[name].pop(0))
+        if not self._launcher.shutting_down:
+            self._owed.pop(name, None)
+            await self._note(name)
+
+    async def _one(self, entry: JobEntry, occurrence: datetime) -> None:
+        await self._note(entry.spec.name)
+        answer = self._launcher.launch(entry.spec, Trigger.CATCHUP, scheduled_for=occurrence)
+        if isinstance(answer, Refuse):
+            entry.skip(self._clock.now(), answer.message, occurrence)
+            logger.warning("Job %s: the missed run of %s is skipped: %s", entry.spec.name, occurrence.isoformat(),
+                           answer.message)
+            return
+        self.launched += 1
+        await answer.recorded.wait()
+
+    async def _idle(self, name: str) -> None:
+        for run in self._launcher.facilities.registry.of(name):
+            await run.freed.wait()
+
+    # ---------------------------------------------------------------- the store
+
+    async def _note(self, name: str) -> None:
+        if not self._durable:
+            return
+        try:
+            await self._state.put_state(name, OWED, msgspec.json.encode(self._owed.get(name, [])).decode())
+        except StoreError as failure:
+            self._launcher.facilities.counters.store_failures += 1
+            logger.error("Job %s: what is left to make up for cannot be noted: %s", name, failure)
+
+    async def keep_noting(self) -> None:
+        """Each minute: up to here every occurrence was decided by a living daemon."""
+        while True:
+            await self.note_decided()
+            await asyncio.sleep(NOTE_SECONDS)
+
+    async def note_decided(self) -> None:
+        """Only where somebody will ask for it."""
+        if not self._durable or all(entry.spec.on_missed is OnMissed.SKIP for entry in self._jobs):
+            return
+        try:
+            await self._state.put_state(NO_JOB, DECIDED, self._clock.now().isoformat())
+        except StoreError as failure:
+            self._launcher.facilities.counters.store_failures += 1
+            logger.error("up to when occurrences were decided cannot be noted: %s", failure)
+
+    def close(self) -> None:
+        """What is left to do is in the store."""
+        for task in self._tasks.values():
+            task.cancel()
+
+
+def _decoded(job: str, text: str | None) -> list[datetime]:
+    try:
+        return msgspec.json.decode(text, type=list[datetime]) if text else []
+    except msgspec.MsgspecError as failure:
+        logger.error("Job %s: what was left to make up for cannot be read: %s", job, failure)
+        return []
