@@ -57,6 +57,7 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
         unconfirmed=[run.id for run in live if run.unconfirmed],
         next_fire=control.next_fire(entry.spec.name), is_reboot=control.is_reboot(entry),
         pending_retry=control.retries.pending(entry.spec.name), paused=control.pauses.of(entry.spec.name),
+        breaches=control.sla.of(entry.spec.name),
         now=control.clock.now(),
         running_resources=running_resources(live),
     )

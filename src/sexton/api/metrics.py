@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sexton.api.use import resources_of
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome
+from sexton.model.sla import SlaCheck
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -61,6 +62,10 @@ class _Collector:
         final = CounterMetricFamily("sexton_job_permanent_failures", "Failures that no further attempt follows",
                                     labels=["job_name"])
         paused = GaugeMetricFamily("sexton_job_paused", "1 while the job is paused", labels=["job_name"])
+        late = GaugeMetricFamily("sexton_job_late", "1 while a promise of `sla` is broken",
+                                 labels=["job_name", "check"])
+        breaches = CounterMetricFamily("sexton_job_sla_breaches", "Breaches of `sla` that have begun",
+                                       labels=["job_name", "check"])
         kept = GaugeMetricFamily("sexton_job_unconfirmed", "Runs that could not be terminated and keep their place",
                                  labels=["job_name"])
         left = CounterMetricFamily("sexton_job_processes_left", "Left behind by runs that ended by themselves",
@@ -77,10 +82,16 @@ class _Collector:
             running.add_metric([name], self._living.running[name])
             kept.add_metric([name], self._living.unconfirmed[name])
             left.add_metric([name], entry.left_behind)
+            if entry.spec.sla is not None:
+                now = {breach.check for breach in self._control.sla.of(name)}
+                for check in SlaCheck:
+                    late.add_metric([name, check.value], float(check in now))
+                    breaches.add_metric([name, check.value], self._control.sla.count.get((name, check), 0))
             paused.add_metric([name], float(self._control.pauses.of(name) is not None))
             retries.add_metric([name], self._control.retries.count.get(name, 0))
             final.add_metric([name], entry.final_failures)
-        yield from (retries, final, paused, runs, timeouts, unconfirmed, kept, left, skipped, running, *self._limits())
+        yield from (late, breaches, retries, final, paused, runs, timeouts, unconfirmed, kept, left, skipped, running)
+        yield from self._limits()
 
     def _limits(self) -> Iterator[Metric]:
         exceeded = CounterMetricFamily(

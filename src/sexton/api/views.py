@@ -6,6 +6,7 @@ Names that the reference daemon has are kept as they are there (snake_case with 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -17,6 +18,7 @@ from sexton.model.limits import LimitFacts, Monitoring
 from sexton.model.pause import Pause
 from sexton.model.retry import PendingRetry
 from sexton.model.run import Abandoned, Exit, Gone, Outcome, OutputFacts, RunRecord, Stop
+from sexton.model.sla import Breach
 from sexton.model.verification import Verification
 
 
@@ -121,6 +123,7 @@ class JobView(msgspec.Struct, kw_only=True):
     ignored_options: tuple[str, ...]
     source: str
     retry: RetryView | None
+    sla: SlaView | None
     paused: Pause | None
 
 
@@ -147,6 +150,24 @@ def retry_view(spec: JobSpec, pending: PendingRetry | None) -> RetryView | None:
     )
 
 
+class SlaView(msgspec.Struct, kw_only=True):
+    """What is promised of the job, with the names of the configuration, and what of it is broken."""
+
+    thresholds: dict[str, float]
+    state: str
+    breaches: list[Breach]
+
+
+def sla_view(spec: JobSpec, breaches: Sequence[Breach]) -> SlaView | None:
+    sla = spec.sla
+    if sla is None:
+        return None
+    promised = {"maxTimeSinceSuccessSeconds": sla.max_time_since_success, "lateAfterSeconds": sla.late_after,
+                "maxRuntimeSeconds": sla.max_runtime}
+    thresholds = {name: value for name, value in promised.items() if value is not None}
+    return SlaView(thresholds=thresholds, state="late" if breaches else "ok", breaches=list(breaches))
+
+
 class JobFacts(msgspec.Struct, kw_only=True):
     """What the view needs besides the entry."""
 
@@ -157,6 +178,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     is_reboot: bool
     pending_retry: PendingRetry | None
     paused: Pause | None
+    breaches: Sequence[Breach]
     now: datetime
     running_resources: RunningResources | None = None
 
@@ -187,6 +209,7 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         limits=caps_of(spec.resource_limits), monitorResources=spec.monitor_resources,
         running_resources=facts.running_resources, ignored_options=spec.ignored_options, source=str(spec.place),
         retry=retry_view(spec, facts.pending_retry), paused=facts.paused,
+        sla=sla_view(spec, facts.breaches),
         onlyIfLastSucceeded=spec.only_if_last_succeeded, jitter=spec.jitter,
     )
 

@@ -1,4 +1,4 @@
-"""`verify` and `onFailure`: how a result is checked, and what follows a failure."""
+"""`verify`, `sla` and `onFailure`: how a result is checked, what is promised, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import INVALID, Reading
 from sexton.config.scalars import is_empty, is_null
-from sexton.config.schema import ON_FAILURE, RETRY, VERIFY, Option, Section
+from sexton.config.schema import ON_FAILURE, RETRY, SLA, VERIFY, Option, Section
 from sexton.config.values import choice, items
 from sexton.model.retry import RetryPolicy
+from sexton.model.sla import Sla
 from sexton.model.verification import Verify
 
 
@@ -58,6 +59,18 @@ def verify(reading: Reading, option: Option, node: Node) -> Any:
         reading.error(node, "`verify` has no `command`")
         return INVALID
     return Verify(**found)
+
+
+def sla(reading: Reading, option: Option, node: Node) -> Any:
+    """The promises that are set here; null is none."""
+    if is_null(node) or is_empty(node):
+        return None
+    return _map(reading, "sla", node, SLA, "write for example `sla: {maxTimeSinceSuccessSeconds: 90000}`")
+
+
+def promises_of(values: Mapping[str, Any]) -> Sla | None:
+    """None where nothing is promised."""
+    return Sla(**values) if any(value is not None for value in values.values()) else None
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,12 +30,12 @@ EMPTY = Layer()
 
 
 def merged(base: Layer, over: Layer) -> Layer:
-    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `onFailure` and
-    `environment` merge by key."""
+    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `onFailure`, `sla`
+    and `environment` merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
-    for field in ("fails_when", "resource_limits", "monitor_resources"):
+    for field in ("fails_when", "resource_limits", "monitor_resources", "sla"):
         if base.values.get(field) is not None and over.values.get(field) is not None:
             values[field] = {**base.values[field], **over.values[field]}
     if "on_failure" in base.values and "on_failure" in over.values:
@@ -107,6 +107,8 @@ class JobReader:
             values["resource_limits"] = limits_of(values["resource_limits"])
         if values.get("monitor_resources") is not None:
             values["monitor_resources"] = monitoring_of(values["monitor_resources"])
+        if values.get("sla") is not None:
+            values["sla"] = failing.promises_of(values["sla"])
         if "on_failure" in values:
             values["retry"] = failing.policy_of(values.pop("on_failure"))
         file = values.pop("env_file", None)

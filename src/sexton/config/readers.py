@@ -21,6 +21,7 @@ READERS: Mapping[Kind, Read] = {
     Kind.ON_FAILURE: failing.on_failure,
     Kind.RETRY: failing.retry,
     Kind.VERIFY: failing.verify,
+    Kind.SLA: failing.sla,
     Kind.RETRY_ON: failing.retry_on,
     Kind.TEXT_LIST: values.text_list,
     Kind.TIMEZONE: surroundings.timezone,

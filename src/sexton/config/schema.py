@@ -53,6 +53,7 @@ class Kind(Enum):
     RETRY = "map of numbers"
     RETRY_ON = "list of causes"
     VERIFY = "map of a check"
+    SLA = "map of promises"
     LISTEN = "list of addresses"
     TEXT_LIST = "list of text"
     VARIABLE_VALUE = "any text"
@@ -119,6 +120,16 @@ FAILS_WHEN = Section(
         Option(name="producesStderr", field="produces_stderr", kind=Kind.BOOLEAN),
         Option(name="nonzeroReturn", field="nonzero_return", kind=Kind.BOOLEAN),
         Option(name="always", field="always", kind=Kind.BOOLEAN),
+    ),
+)
+
+SLA = Section(
+    here="in `sla`",
+    where="in `sla`",
+    options=_table(
+        _seconds("maxTimeSinceSuccessSeconds", "max_time_since_success", nullable=True, above=0.0),
+        _seconds("lateAfterSeconds", "late_after", nullable=True, above=0.0),
+        _seconds("maxRuntimeSeconds", "max_runtime", nullable=True, above=0.0),
     ),
 )
 
@@ -239,6 +250,7 @@ _JOB_SHARED = _table(
     _seconds("jitter", "jitter", minimum=0.0),
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
     Option(name="verify", field="verify", kind=Kind.VERIFY, nullable=True),
+    Option(name="sla", field="sla", kind=Kind.SLA, nullable=True),
     Option(name="onFailure", field="on_failure", kind=Kind.ON_FAILURE),
     Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),
     Option(name="monitorResources", field="monitor_resources", kind=Kind.MONITORING, nullable=True),
@@ -249,7 +261,7 @@ JOB_IGNORED = frozenset(
         "archiveOutput", "clusterPolicy", "onLate",
         "onPermanentFailure", "onSuccess", "pool", "poolSlots",
         "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
-        "sla", "stateAllowedScopes", "statsd",
+        "stateAllowedScopes", "statsd",
     }
 )  # fmt: skip
 
@@ -326,7 +338,7 @@ ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
 SECTIONS = (
-    DEFAULTS, JOB, FAILS_WHEN, VERIFY, ON_FAILURE, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
+    DEFAULTS, JOB, FAILS_WHEN, SLA, VERIFY, ON_FAILURE, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
     ENVIRONMENT_ENTRY,
 )
 

@@ -18,6 +18,7 @@ from sexton.daemon.jobs import JobEntry, Jobs
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader, ReloadResult
 from sexton.daemon.scheduler import Scheduler
+from sexton.daemon.sla import SlaWatch
 from sexton.daemon.timetable import expression_of, occurrences_for, zone_of
 from sexton.execution.capture import Follower
 from sexton.execution.messages import Stream
@@ -99,8 +100,9 @@ class Control:
         self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader:
         Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
-        logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses, catchup: CatchUp,
+        logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses, catchup: CatchUp, sla: SlaWatch,
     ) -> None:
+        self.sla = sla
         self.catchup = catchup
         self.pauses = pauses
         self.retries = retries

@@ -24,6 +24,7 @@ from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
+from sexton.daemon.sla import SlaWatch
 from sexton.daemon.timetable import occurrences_for
 from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
@@ -170,6 +171,7 @@ class Daemon:
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
         catchup = CatchUp(jobs, launcher, pauses, store, self._clock, durable=store.capabilities.durable)
         scheduler.made_up_for = catchup.fell_behind
+        sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         self._fill(jobs, scheduler)
         if kept is not None:
@@ -182,7 +184,7 @@ class Daemon:
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
-            logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup,
+            logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
         )
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
@@ -196,6 +198,7 @@ class Daemon:
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
         await catchup.start(histories, self._interrupted)
+        promises = asyncio.create_task(sla.run(), name="sla")
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up({spec.name: spec for spec in jobs.specs()})
         await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
@@ -213,6 +216,7 @@ class Daemon:
                 logger.error("%d record(s) could not be written and are lost with this process; the next start will "
                              "call those runs interrupted", len(facilities.unwritten))
         finally:
+            promises.cancel()
             noting.cancel()
             catchup.close()
             await catchup.note_decided()

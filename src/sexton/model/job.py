@@ -12,6 +12,7 @@ import msgspec
 
 from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.retry import RetryPolicy
+from sexton.model.sla import Sla
 from sexton.model.verification import Verify
 
 
@@ -192,6 +193,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """Seconds by which a scheduled launch may come later, the same for each occurrence whoever works it out."""
     fails_when: FailsWhen = FailsWhen()
     verify: Verify | None = None
+    sla: Sla | None = None
     retry: RetryPolicy | None = None
     """None: a failure is final."""
     resource_limits: ResourceLimits | None = None

@@ -31,7 +31,7 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("a name in defaults", "defaults:\n  name: x\n", "2:3", ("belongs in each job",)),
     ("a typo in failsWhen", job("failsWhen: {allways: true}"), "5:17", ("did you mean `always`?",)),
     ("a repeated key", job("user: a\nuser: b"), "6:5", ("second time", "line 5")),
-    ("a repeated key in an ignored option", job("sla: {a: 1, a: 2}"), "5:17", ("second time",)),
+    ("a repeated key in an ignored option", job("statsd: {a: 1, a: 2}"), "5:20", ("second time",)),
     ("a list as key", job("? [a]\n: b"), "5:7", ("expected a name as key, got a list",)),
     ("an empty timeout", job("executionTimeout:"), "5:22", ("executionTimeout", "empty", "`null`")),
     ("NaN", job("executionTimeout: nan"), "5:23", ("a number of seconds, got 'nan'",)),
