@@ -232,13 +232,24 @@ def other_user() -> NoReturn:
 
 
 def becomes_owner() -> NoReturn:
-    """A set-user-ID program of another user, all of whose ids become that user's."""
-    owner = os.stat(EXTRA[0]).st_uid
+    owner()
+    up()
+    hold()
+
+
+def owner() -> None:
+    """Start a set-user-ID program, all of whose ids become its owner's."""
+    uid = os.stat(EXTRA[0]).st_uid
     pid = os.posix_spawn(EXTRA[0], [EXTRA[0], TAG, str(int(LIFE))], {}, setsid=True)
-    while os.stat(f"/proc/{pid}").st_uid != owner:
+    while os.stat(f"/proc/{pid}").st_uid != uid:
         time.sleep(0.005)
     until_state(pid, "S")
+
+
+def owner_and_kills_supervisor() -> NoReturn:
+    owner()
     up()
+    os.kill(os.getppid(), signal.SIGKILL)
     hold()
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -100,6 +100,8 @@ class Case:
     needs: Needs = _nothing
     outlives: frozenset[Level] = frozenset()
     """Levels at which nobody, or not this daemon, can end it: survivors are named then, and watched."""
+    unproven: frozenset[Level] = frozenset()
+    """Levels at which nobody can know that nothing is left; it is said to be unknown."""
     extra: tuple[str, ...] = ()
     captures: bool = True
     capped: bool = False
@@ -147,6 +149,9 @@ CASES = (
     Case("intruder", "moved itself into the cgroup of another run", ends=Ends.LAST, needs=_cgroup_of_its_own),
     Case("stops_supervisor", "stops its supervisor"),
     Case("keeps_stopping", "stops its supervisor whenever that is set going"),
+    Case("suid_kills_supervisor", "a set-user-ID program that became root whole; its supervisor is killed",
+         "owner_and_kills_supervisor", ends=Ends.BY_ITSELF, needs=_suid, outlives=_UNSIGNALLED,
+         extra=("{folder}/owner-root",), captures=False),
     Case("kills_supervisor", "kills its supervisor", ends=Ends.BY_ITSELF),
     Case("moved_kills_supervisor", "moved itself to another cgroup and kills its supervisor",
          "moves_and_kills_supervisor", ends=Ends.BY_ITSELF, needs=_any_cgroup, extra=("escape-{tag}",)),
@@ -155,7 +160,8 @@ CASES = (
     Case("zygote_killed", "the zygote is killed", "escapes", ends=Ends.ALONE),
     Case("both_killed", "the zygote is killed, then the supervisor", "escapes", ends=Ends.ALONE),
     Case("daemon_killed", "the daemon is killed", "escapes", ends=Ends.ALONE),
-    Case("all_killed", "the zygote is killed, then the supervisor, then the daemon", "escapes", ends=Ends.ALONE),
+    Case("all_killed", "the zygote is killed, then the supervisor, then the daemon", "escapes", ends=Ends.ALONE,
+         unproven=frozenset({Level.ROOT, Level.USER})),
 )
 
 HIDE_CGROUPS = ("unshare", "--mount", "sh", "-c",

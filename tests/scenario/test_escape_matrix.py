@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from escape_walk import Seen, not_here, walk_at

@@ -48,6 +48,8 @@ class Subject(Protocol):
     def process_gone(self) -> bool: ...
     @property
     def tree_gone(self) -> bool: ...
+    @property
+    def supervisor_lost(self) -> bool: ...
 
     def enter(self, phase: Phase) -> None: ...
     def terminate(self) -> None: ...
@@ -72,7 +74,10 @@ async def _graceful_step(run: Subject) -> None:
     asked = run.now()
     run.terminate()
     # The answer that the signal is out (or refused) comes first, so that no forced step is noted before it.
-    await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
+    def answered() -> bool:
+        return run.signalled is not None or run.tree_gone or run.supervisor_lost
+
+    await run.until(answered, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
     if run.kill_timeout > 0:
         since = run.signalled.at if run.signalled is not None else asked
         await run.until(lambda: _gave_in(run) or run.force, Monotonic(since + run.kill_timeout))

@@ -59,6 +59,11 @@ class Subject:
     def tree_gone(self) -> bool:
         return self._run.emptied is not None or self._run.swept
 
+    @property
+    def supervisor_lost(self) -> bool:
+        """Nobody is there to take an order; the zygote is ending what there was."""
+        return self._run.lost
+
     def enter(self, phase: Phase) -> None:
         self._run.advance(phase)
         if phase is Phase.KILLING:
