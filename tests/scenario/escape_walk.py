@@ -1,4 +1,4 @@
-"""Walks through the escape matrix at one level: one daemon, all cases in it, and an oracle that knows nothing of Sexton.
+"""Walks through the escape matrix at one level: one daemon, all cases, an oracle that knows nothing of Sexton.
 
 The oracle: no live process has the tag of the case among its arguments, and a file into which those write that keep on
 forking does not grow any more.
@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from escapes import CASES, LIFE, NOBODY, Case, Ends, Level, compiler, prefix
+from escapes import CASES, NOBODY, Case, Ends, Level, compiler, prefix
 from hung_fuse import HungMount
+from page_kit import span
 from probes import children, named
 from rig import Rig, alive, living, new_tag, until
 
@@ -43,12 +44,15 @@ class Seen:
     verdict: str
     """The cell of the table; begins with `proven` or `survivors`."""
     skipped: bool = False
+    """The job can do no such thing at this level."""
+    missing: bool = False
+    """This machine does not have what the case or the level needs."""
     seconds: float | None = None
     """From the request to the proof, by the record's own instants."""
 
 
 def not_here(why: str) -> Seen:
-    return Seen(f"- ({why})", skipped=True)
+    return Seen(f"- ({why})", skipped=True, missing=why.startswith("needs"))
 
 
 class Wrong(AssertionError):
@@ -58,8 +62,12 @@ class Wrong(AssertionError):
 class Walk:
     """One level. `run()` gives what was seen of every case, or the error of the case."""
 
-    def __init__(self, level: Level, rig: Rig, cases: tuple[Case, ...] = CASES) -> None:
+    def __init__(
+        self, level: Level, rig: Rig, cases: tuple[Case, ...] = CASES, end_seconds: float = END_SECONDS,
+    ) -> None:
+        """`end_seconds` is how long the end of a run is waited for."""
         self.level = level
+        self.end_seconds = end_seconds
         self.rig = rig
         self.tags = {case.name: f"{new_tag()}{number:02d}" for number, case in enumerate(cases)}
         self.cases = {case.name: case for case in cases}
@@ -95,21 +103,25 @@ class Walk:
         folder = self.rig.folder
         with ExitStack() as stack:
             stack.callback(self._end_all)
-            if compiler() is not None:
+            if any(case.compiled for case in cases):
                 build(folder)
             if any(case.name == "uninterruptible" for case in cases):
                 self.hung = HungMount(folder / "hung")
                 stack.callback(self.hung.close)
             stack.callback(self.rig.close)
+            stack.callback(self._end_processes)  # or a daemon that cannot would try for long
             yield
 
     def _end_all(self) -> None:
-        """Whatever a case has left, by pid; the cgroups that jobs made."""
-        for tag in self.tags.values():
-            end(living(tag))
+        """Whatever a case has left; the cgroups that jobs made."""
+        self._end_processes()
         for left in (Path(top, name) for top, names, _ in os.walk("/sys/fs/cgroup") for name in names):
             if left.name.removeprefix("escape-") in self.tags.values():
                 until(partial(removed, left), 5, f"the end of {left}")
+
+    def _end_processes(self) -> None:
+        for tag in self.tags.values():
+            end(living(tag))
 
     def _guarded(self, case: Case) -> None:
         try:
@@ -129,9 +141,9 @@ class Walk:
                 return self._helpers_killed(case, "zygote", "supervisor")
         self._wait_up(case)
         if case.ends is Ends.BY_ITSELF and self.level not in case.outlives:
-            return self._judge(case, self.rig.recorded(self.runs[case.name], END_SECONDS))
+            return self._judge(case, self.rig.recorded(self.runs[case.name], self.end_seconds))
         if case.ends is Ends.LAST:
-            until(lambda: "host" in self.seen, END_SECONDS, "the end of the host")
+            until(lambda: "host" in self.seen, self.end_seconds, "the end of the host")
         return self._judge(case, self._cancel(case))
 
     # ---------------------------------------------------------------- steps
@@ -152,15 +164,15 @@ class Walk:
     def _cancel(self, case: Case) -> Any:
         """The record, once the sequence has finished and everything is known."""
         run = self.runs[case.name]
-        self.rig.http("POST", f"/runs/{run}/cancel?wait={END_SECONDS}")
-        return self.rig.recorded(run, END_SECONDS)
+        self.rig.http("POST", f"/runs/{run}/cancel?wait={self.end_seconds}")
+        return self.rig.recorded(run, self.end_seconds)
 
     def _helpers_killed(self, case: Case, *whom: str) -> Seen:
         self._start(case)
         self._wait_up(case)
         self._kill(case, *whom)
         run = self.runs[case.name]
-        return self._judge(case, self._cancel(case) if whom == ("zygote",) else self.rig.recorded(run, END_SECONDS))
+        return self._judge(case, self._cancel(case) if whom == ("zygote",) else self.rig.recorded(run, self.end_seconds))
 
     def _kill(self, case: Case, *whom: str) -> None:
         own = self.rig.running(self.runs[case.name])
@@ -191,7 +203,7 @@ class Walk:
             self.rig.kill9()
             until(lambda: not living(self.tags[case.name]), 5, "the end of everything, without a daemon")
         self.rig.start()
-        return self._judge(case, self.rig.recorded(self.runs[case.name], END_SECONDS))
+        return self._judge(case, self.rig.recorded(self.runs[case.name], self.end_seconds))
 
     # ---------------------------------------------------------------- judging
 
@@ -203,10 +215,11 @@ class Walk:
                 raise Wrong(f"nobody was to end it, and it is proven gone: {gone}")
             if left or self._grows(case):
                 raise Wrong(f"said to be proven gone by {gone['witnesses']}, and {left or 'somebody'} lives")
-            return Seen(f"proven: {', '.join(gone['witnesses'])}", seconds=seconds_of(record))
+            by = "supervisor or sweep" if case.either else ", ".join(gone["witnesses"])
+            return Seen(f"proven: {by}", seconds=seconds_of(record))
         if self.level in case.unproven and gone["state"] == "unknown":
             end(left)
-            return Seen(f"unknown: {len(left)} of {EVERYTHING} processes lived on" if left else "unknown; nothing was left")
+            return Seen(f"unknown ({len(left)} of {EVERYTHING} processes lived on)")
         if self.level not in case.outlives:
             raise Wrong(f"not proven gone: {gone}; the oracle finds {left}")
         return self._watch_survivors(case, record, left)
@@ -244,8 +257,6 @@ class Walk:
 
 
 def seconds_of(record: Any) -> float | None:
-    from page_kit import span
-
     stop = record["stop"]
     return round(span(record, "requested_at", "confirmed_at"), 4) if stop and stop["confirmed_at"] else None
 
@@ -303,7 +314,9 @@ def delegated_cgroup(level: Level) -> Iterator[str]:
 
 
 @contextmanager
-def walk_at(level: Level, folder: Path) -> Iterator[Walk]:
+def walk_at(
+    level: Level, folder: Path, cases: tuple[Case, ...] = CASES, end_seconds: float = END_SECONDS,
+) -> Iterator[Walk]:
     """A walk in a folder that everybody may write to."""
     folder.mkdir(exist_ok=True)
     if os.geteuid() == 0:
@@ -311,7 +324,4 @@ def walk_at(level: Level, folder: Path) -> Iterator[Walk]:
     with delegated_cgroup(level) as delegated:
         rig = Rig(folder, prefix(level, delegated))
         rig.environment = {"HOME": "/"}
-        yield Walk(level, rig)
-
-
-assert float(LIFE) > UP_SECONDS
+        yield Walk(level, rig, cases, end_seconds)

@@ -31,7 +31,7 @@ def foreign_children(ours: Collection[int]) -> list[int]:
 
 
 def strays(zygotes: Collection[int], supervisors: Collection[int]) -> list[int]:
-    """What was left by supervisors that are dead: children of the zygote that are none of ours, or, without one, of us."""
+    """What dead supervisors have left: children of the zygote that are none of ours, or, without one, of us."""
     found = [pid for zygote in zygotes for pid in kernel.children_of(zygote)
              if pid not in supervisors and kernel.name_of(pid) not in OUR_NAMES]
     return found or foreign_children({*zygotes, *supervisors})

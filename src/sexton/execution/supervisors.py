@@ -178,11 +178,12 @@ class Supervisors:
         see_to_silent(list(self._all.values()), self._loop.time())
         if self._zygote is not None:
             self._zygote.rouse()
-        if self._cgroup is not None and self._first_of_zygote:
+        if self._cgroup and self._first_of_zygote:
             cgroup.remove_numbered(self._cgroup, self._first_of_zygote, self._all)
-        if self._loop.time() - self._last_busy > sizing.QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
+        quiet = self._loop.time() - self._last_busy
+        if quiet > sizing.QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
             self._drop(self._idle.pop(0))
-        while len(self._idle) > sizing.IDLE_CEILING and self._loop.time() - self._last_busy > sizing.TRIM_EVERY:
+        while len(self._idle) > sizing.IDLE_CEILING and quiet > sizing.TRIM_EVERY:
             self._drop(self._idle.pop(0))
         self._trim = self._loop.call_later(sizing.TRIM_EVERY, self._trim_pool)
 
@@ -306,8 +307,7 @@ class Supervisors:
         """What dead supervisors have left and nobody could end so far."""
         return orphans.strays(self._zygote_pids(), {supervisor.pid for supervisor in self._all.values()})
 
-    def reap_orphans(self) -> None:
-        """To be called when a child has ended (SIGCHLD)."""
+    def reap_orphans(self) -> None:  # when a child has ended (SIGCHLD)
         orphans.reap(self._zygote_pids())
 
     def _zygote_pids(self) -> set[int]:

@@ -68,7 +68,7 @@ class Zygote:
         self, report_fd: int, cgroup: str | None, first: int, descriptors: int,
         heard: Callable[[Born | Dead | None], None], words: LastWords | None = None,
     ) -> None:
-        """`descriptors` is the soft limit for jobs: ours was raised. With `words` it says at its end what it has seen."""
+        """`descriptors` is the soft limit for jobs: ours was raised. `words` are what it says at its end."""
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

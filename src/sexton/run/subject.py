@@ -81,6 +81,10 @@ class Subject:
         if self._run.held is not None:
             self._run.held.end_supervisor()
 
+    def rouse(self) -> None:
+        if self._run.held is not None:
+            self._run.held.rouse()
+
     def now(self) -> Monotonic:
         return self._run.clock.monotonic()
 

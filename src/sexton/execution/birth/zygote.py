@@ -243,8 +243,8 @@ class Zygote:
                 self.released.discard(number)
 
     def foreign(self) -> set[int]:
-        """Our children that are no supervisors. When they are listed all supervisors that left them have been collected:
-        the kernel makes an orphan ours and its parent collectable in one step."""
+        """Our children that are no supervisors. When they are listed all supervisors that left them have been
+        collected: the kernel makes an orphan ours and its parent collectable in one step."""
         self.collect()
         while True:
             found = {pid for pid in kernel.children_of(os.getpid()) if pid not in self.supervisors}
