@@ -31,6 +31,7 @@ from sexton.execution import cgroup
 from sexton.execution.birth import kernel
 from sexton.execution.controllers import Controllers
 from sexton.execution.keeping import KeptRuns
+from sexton.execution.lastwords import LastWords
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.sampler import Sampler
@@ -116,9 +117,10 @@ class Daemon:
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
         kept = self._kept_runs(store)
         found = await find_kept(store, kept) if kept is not None else []
-        self._interrupted = await recover(store, self._clock.now(), {one.launch.id for one in found})
+        words = LastWords(store.directory / "zygotes") if isinstance(store, SqliteStore) else None
+        self._interrupted = await recover(store, self._clock.now(), {one.launch.id for one in found}, words)
         base = cgroup.claim()
-        supervisors = Supervisors(base, raise_descriptor_limit())
+        supervisors = Supervisors(base, raise_descriptor_limit(), words)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
         mirror = Mirror()
         confining = Confining(Controllers(base), Sampler(base))

@@ -14,8 +14,9 @@ from typing import Protocol
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel, wire
 from sexton.execution.keeping import KeptLog
-from sexton.execution.messages import ExecutionMessage
+from sexton.execution.messages import Emptied, ExecutionMessage
 from sexton.execution.zygote import Born
+from sexton.model.clock import Monotonic
 from sexton.model.run import Survivor
 
 logger = logging.getLogger("sexton.containment")
@@ -36,6 +37,7 @@ class Keeper(Protocol):
     def take_back(self, held: Held) -> None: ...
     def let_go(self, supervisor: WarmSupervisor) -> None: ...
     def hear(self) -> None: ...
+    def strays(self) -> list[int]: ...
 
 
 class HeldState(Enum):
@@ -107,6 +109,8 @@ class Held:
             return ()
         if self.state is HeldState.OVER:
             return described(self.supervisor.others()) if self.crowded else ()
+        if self.supervisor.is_dead:  # what it held has gone to the zygote, beside what others may have left
+            return described({*self.keeper.strays(), *self.supervisor.others()})
         return processes_below(self.supervisor.pid)
 
     def note_stop(self, stop: bytes) -> None:
@@ -183,7 +187,7 @@ def _wchan(pid: int) -> str | None:
 
 
 class WarmSupervisor:
-    __slots__ = ("_cgroup", "held", "keeps", "number", "orphan", "pid", "private", "retired")
+    __slots__ = ("_cgroup", "crowded", "held", "keeps", "number", "orphan", "pid", "private", "retired")
 
     def __init__(self, born: Born, cgroups: str | None) -> None:
         self.number = born.number
@@ -191,6 +195,8 @@ class WarmSupervisor:
         self._cgroup = f"{cgroups}/s{born.number}" if born.in_cgroup else None
         self.private = born.private
         self.held: Held | None = None
+        self.crowded: Held | None = None
+        """The last run, when somebody else was in its cgroup at its end."""
         self.retired = False
         self.orphan = False
         """Its zygote is dead."""
@@ -201,6 +207,11 @@ class WarmSupervisor:
     def in_cgroup(self) -> bool:
         return self._cgroup is not None
 
+    @property
+    def is_dead(self) -> bool:
+        """Or about to be: its pid may be a stranger's."""
+        return self.private.fileno() < 0
+
     def is_alone(self, said_so: bool) -> bool | None:
         """Whether nobody else is in its cgroup; a cgroup below that nobody is in does not count. None without one."""
         return None if self._cgroup is None else said_so or not self.others()
@@ -208,6 +219,11 @@ class WarmSupervisor:
     def others(self) -> list[int]:
         """Processes in its cgroup besides itself. Those that are not below it were moved there by somebody."""
         return [pid for pid in cgroup.members(self._cgroup) if pid != self.pid] if self._cgroup is not None else []
+
+    def tell_the_crowd_is_gone(self, now: float) -> None:
+        """It has been buried, and whoever else was in its cgroup has been ended then."""
+        if self.crowded is not None and not self.others():
+            self.crowded.post(Emptied(Monotonic(now), True))
 
     def send(self, order: bytes) -> None:
         try:
@@ -224,11 +240,13 @@ class WarmSupervisor:
         does nothing. One that is busy with more processes than it can end is left to it."""
         if self.in_cgroup or _is_stopped(self.pid):
             logger.error("supervisor %d (pid %d) does not answer: it is ended, and all it holds", self.number, self.pid)
+            if self._cgroup is not None and not self.is_dead:
+                cgroup.kill(self._cgroup)
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.private.fileno() < 0:
-            return  # it is dead, or about to end: the pid may be a stranger's
+        if self.is_dead:
+            return
         try:
             os.kill(self.pid, number)
         except OSError as failure:

@@ -10,6 +10,11 @@ from collections.abc import Collection
 
 from sexton.execution.birth import kernel
 
+ROUND_SECONDS = 0.01
+"""Between two rounds of ending what a supervisor without a zygote has left."""
+OUR_NAMES = (b"sexton-zygote", b"sexton-run", b"sexton-keep")
+"""A supervisor that was born a moment ago is known by nothing else."""
+
 
 def foreign_children(ours: Collection[int]) -> list[int]:
     """Our children that we did not start: not among `ours`, and in a session of their own (what we start and wait for
@@ -23,6 +28,13 @@ def foreign_children(ours: Collection[int]) -> list[int]:
         except OSError:
             continue  # it is gone: somebody waited for it
     return found
+
+
+def strays(zygotes: Collection[int], supervisors: Collection[int]) -> list[int]:
+    """What dead supervisors have left: children of the zygote that are none of ours, or, without one, of us."""
+    found = [pid for zygote in zygotes for pid in kernel.children_of(zygote)
+             if pid not in supervisors and kernel.name_of(pid) not in OUR_NAMES]
+    return found or foreign_children({*zygotes, *supervisors})
 
 
 def reap(ours: Collection[int]) -> None:

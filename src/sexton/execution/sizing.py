@@ -8,6 +8,12 @@ MINIMUM = 8
 IDLE_CEILING = 32
 PREFILL_CEILING = 256
 GROW_STEP = 16
+GROW_PATIENCE = 0.004
+"""Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
+TRIM_EVERY = 5.0
+QUIET_BEFORE_TRIM = 60.0
+BUSY_PATIENCE_MS = 20
+"""While many wait for supervisors, the start of a run is reported so much later, or with its end: less to take in."""
 LONG_SECONDS = 0.3
 """A run that lasts longer needs a supervisor of its own at its instant; short ones share a few, and start sooner that
 way than with one for each of them."""

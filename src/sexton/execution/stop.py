@@ -24,6 +24,9 @@ SIGNAL_ANSWER_SECONDS = 5.0
 KILL_ANSWER_SECONDS = 5.0
 """A supervisor says soon whom it cannot end; one that is silent for so long cannot act."""
 
+ROUSE_SECONDS = 0.05
+"""Between two attempts to set a silent supervisor going."""
+
 
 class Subject(Protocol):
     """The run, as far as bringing it down is concerned."""
@@ -48,11 +51,14 @@ class Subject(Protocol):
     def process_gone(self) -> bool: ...
     @property
     def tree_gone(self) -> bool: ...
+    @property
+    def supervisor_lost(self) -> bool: ...
 
     def enter(self, phase: Phase) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
     def end_supervisor(self) -> None: ...
+    def rouse(self) -> None: ...
     def now(self) -> Monotonic: ...
     def until(self, condition: Callable[[], bool], limit: Monotonic | None) -> Awaitable[bool]: ...
 
@@ -72,7 +78,10 @@ async def _graceful_step(run: Subject) -> None:
     asked = run.now()
     run.terminate()
     # The answer that the signal is out (or refused) comes first, so that no forced step is noted before it.
-    await run.until(lambda: run.signalled is not None or run.tree_gone, Monotonic(asked + SIGNAL_ANSWER_SECONDS))
+    def answered() -> bool:
+        return run.signalled is not None or run.tree_gone or run.supervisor_lost
+
+    await _until_answered(run, answered, SIGNAL_ANSWER_SECONDS)
     if run.kill_timeout > 0:
         since = run.signalled.at if run.signalled is not None else asked
         await run.until(lambda: _gave_in(run) or run.force, Monotonic(since + run.kill_timeout))
@@ -86,6 +95,17 @@ async def _graceful_step(run: Subject) -> None:
         logger.info(
             "Job %s did not gracefully terminate after %g seconds, killing it...", run.name, run.kill_timeout
         )
+
+
+async def _until_answered(run: Subject, answered: Callable[[], bool], seconds: float) -> bool:
+    """An order may be waited for in vain, because the run stops its supervisor again and again: so it is set going
+    again and again, and does a little each time."""
+    limit = run.now() + seconds
+    while not await run.until(answered, Monotonic(min(limit, run.now() + ROUSE_SECONDS))):
+        if run.now() >= limit:
+            return False
+        run.rouse()
+    return True
 
 
 def _gave_in(run: Subject) -> bool:
@@ -112,7 +132,7 @@ async def _forced_step(run: Subject) -> None:
     def settled_or_slow() -> bool:
         return run.tree_gone or run.refused is not None
 
-    if not await run.until(settled_or_slow, Monotonic(run.now() + KILL_ANSWER_SECONDS)):
+    if not await _until_answered(run, settled_or_slow, KILL_ANSWER_SECONDS):
         run.end_supervisor()  # it neither did it nor said why: stopped, or frozen, by its own run
     settled = await run.until(lambda: run.tree_gone or _will_not_die(run.refused), limit)
     if run.tree_gone:

@@ -19,6 +19,7 @@ from sexton.execution.birth import wire
 from sexton.execution.gate import Gate
 from sexton.execution.held import Held, HeldState, WarmSupervisor, see_to_silent
 from sexton.execution.keeping import Keeping
+from sexton.execution.lastwords import LastWords
 from sexton.execution.messages import Emptied, ExecutionMessage, StartFailed, SupervisorLost, Swept
 from sexton.execution.news import News
 from sexton.execution.plan import Plan
@@ -29,24 +30,18 @@ from sexton.model.run import Containment
 
 logger = logging.getLogger("sexton.containment")
 
-GROW_PATIENCE = 0.004
-"""Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
-TRIM_EVERY = 5.0
-QUIET_BEFORE_TRIM = 60.0
-BUSY_PATIENCE_MS = 20
-"""While many wait for supervisors, the start of a run is reported so much later, or with its end: less to take in."""
-ORPHAN_ROUND = 0.01  # seconds between two rounds of ending what a supervisor without a zygote has left
 READ_SIZE = wire.REPORT.size * 1638
 
 
 class Supervisors:
     """Starts runs in supervisors, as many at a time as there are runs; grows and trims the pool."""
 
-    def __init__(self, cgroup_base: str | None, descriptors: int | None = None) -> None:
+    def __init__(self, cgroup_base: str | None, descriptors: int | None = None, words: LastWords | None = None):
         """`descriptors` is the soft limit that jobs start with; without it they get ours."""
         self._loop = asyncio.get_running_loop()
         self._cgroup = cgroup_base
         self._descriptors = descriptors or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._words = words
         self._first_of_zygote = 0
         self._zygote: Zygote | None = None
         self._all: dict[int, WarmSupervisor] = {}
@@ -86,7 +81,7 @@ class Supervisors:
         self._next_run = (self._next_run + 1) & 0xFFFFFFFF
         many = gate is not None or len(self._queue) > sizing.MINIMUM
         encoded = request.encode(
-            self._next_run, plan, [target for _, target in fds], BUSY_PATIENCE_MS if many else 0, keeping)
+            self._next_run, plan, [target for _, target in fds], sizing.BUSY_PATIENCE_MS if many else 0, keeping)
         held = Held(self, self._next_run, encoded, [fd for fd, _ in fds], post, keeping.log if keeping else None)
         if gate is not None and not gate.open:
             gate.waiting.append(held)
@@ -151,7 +146,7 @@ class Supervisors:
         if self._zygote is None:
             try:
                 self._zygote = Zygote(
-                    self._report_write, self._cgroup, self._next_number, self._descriptors, self._heard)
+                    self._report_write, self._cgroup, self._next_number, self._descriptors, self._heard, self._words)
             except OSError as refused:
                 self._fork_failed(refused.errno or errno.EAGAIN)
                 return
@@ -160,21 +155,21 @@ class Supervisors:
         self._last_busy = self._loop.time()
         self._zygote.fork(count)
         if self._trim is None:
-            self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
+            self._trim = self._loop.call_later(sizing.TRIM_EVERY, self._trim_pool)
 
     def _want_growth(self) -> None:
         if len(self._all) + self._expected < sizing.MINIMUM:
             self._fork(sizing.MINIMUM - len(self._all) - self._expected)
         if self._growth is None:
-            self._growth = self._loop.call_later(GROW_PATIENCE, self._grow)
+            self._growth = self._loop.call_later(sizing.GROW_PATIENCE, self._grow)
 
     def _grow(self) -> None:
         self._growth = None
         if not self._queue or self._closing:
             return
-        if self._expected == 0 and self._loop.time() - self._last_completion >= GROW_PATIENCE:
+        if self._expected == 0 and self._loop.time() - self._last_completion >= sizing.GROW_PATIENCE:
             self._fork(min(sizing.GROW_STEP, len(self._queue)))
-        self._growth = self._loop.call_later(GROW_PATIENCE / 2, self._grow)
+        self._growth = self._loop.call_later(sizing.GROW_PATIENCE / 2, self._grow)
 
     def _trim_pool(self) -> None:
         self._trim = None
@@ -183,13 +178,14 @@ class Supervisors:
         see_to_silent(list(self._all.values()), self._loop.time())
         if self._zygote is not None:
             self._zygote.rouse()
-        if self._cgroup is not None and self._first_of_zygote:
+        if self._cgroup and self._first_of_zygote:
             cgroup.remove_numbered(self._cgroup, self._first_of_zygote, self._all)
-        if self._loop.time() - self._last_busy > QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
+        quiet = self._loop.time() - self._last_busy
+        if quiet > sizing.QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
             self._drop(self._idle.pop(0))
-        while len(self._idle) > sizing.IDLE_CEILING and self._loop.time() - self._last_busy > TRIM_EVERY:
+        while len(self._idle) > sizing.IDLE_CEILING and quiet > sizing.TRIM_EVERY:
             self._drop(self._idle.pop(0))
-        self._trim = self._loop.call_later(TRIM_EVERY, self._trim_pool)
+        self._trim = self._loop.call_later(sizing.TRIM_EVERY, self._trim_pool)
 
     def _drop(self, supervisor: WarmSupervisor) -> None:
         """An idle supervisor ends when its private socket does."""
@@ -229,6 +225,7 @@ class Supervisors:
                 self._fork_failed(-dead.status)
             return
         self._close_private(supervisor)
+        supervisor.tell_the_crowd_is_gone(self._loop.time())
         if supervisor in self._idle:
             self._idle.remove(supervisor)
         held, supervisor.held = supervisor.held, None
@@ -239,6 +236,13 @@ class Supervisors:
             held.state = HeldState.OVER
             held.post(SupervisorLost(at))
             held.post(Swept(at))
+        if supervisor.orphan:
+            self._settle_words()
+
+    def _settle_words(self) -> None:
+        """A zygote that was killed says nothing any more; when all its supervisors are buried, we have seen it."""
+        if self._words is not None and not any(supervisor.orphan for supervisor in self._all.values()):
+            self._words.settle(keep_last=self._zygote is not None)
 
     def _fork_failed(self, number: int) -> None:
         """The system refuses processes: fail the runs that wait rather than keep them for ever; the next start tries
@@ -265,9 +269,10 @@ class Supervisors:
             supervisor.orphan = supervisor.retired = True
             if supervisor in self._idle:
                 self._drop(supervisor)
-            elif supervisor.private.fileno() < 0:
+            elif supervisor.is_dead:
                 self._bury_orphan(supervisor)  # it died before its zygote did
         self._idle.clear()
+        self._settle_words()
         if self._queue:
             self._failed_forks += 1
             self._loop.call_later(min(0.05 * 2**self._failed_forks, 5.0), self._fork_for_queue)
@@ -294,12 +299,15 @@ class Supervisors:
         """Its zygote is dead, too: what it held has become ours to end, and only then is its run told."""
         supervisor_pids = {other.pid for other in self._all.values() if other is not supervisor}
         if orphans.end_round(supervisor_pids | self._zygote_pids()):
-            self._loop.call_later(ORPHAN_ROUND, self._bury_orphan, supervisor)
+            self._loop.call_later(orphans.ROUND_SECONDS, self._bury_orphan, supervisor)
             return
         self._buried(Dead(supervisor.number, 0))
 
-    def reap_orphans(self) -> None:
-        """To be called when a child has ended (SIGCHLD)."""
+    def strays(self) -> list[int]:
+        """What dead supervisors have left and nobody could end so far."""
+        return orphans.strays(self._zygote_pids(), {supervisor.pid for supervisor in self._all.values()})
+
+    def reap_orphans(self) -> None:  # when a child has ended (SIGCHLD)
         orphans.reap(self._zygote_pids())
 
     def _zygote_pids(self) -> set[int]:
@@ -345,6 +353,7 @@ class Supervisors:
         for message in messages(report, supervisor.is_alone):
             if isinstance(message, Emptied):
                 held.crowded = message.cgroup_empty is False
+                supervisor.crowded = held if held.crowded else None
             self._news.add(held, message)
         if is_last(report):
             self._over(supervisor, held)

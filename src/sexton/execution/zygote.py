@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from sexton.execution.birth import wire
+from sexton.execution.lastwords import LastWords
 
 logger = logging.getLogger("sexton.containment")
 
@@ -65,24 +66,30 @@ class Zygote:
 
     def __init__(
         self, report_fd: int, cgroup: str | None, first: int, descriptors: int,
-        heard: Callable[[Born | Dead | None], None],
+        heard: Callable[[Born | Dead | None], None], words: LastWords | None = None,
     ) -> None:
-        """`descriptors` is the soft limit for jobs: ours was raised."""
+        """`descriptors` is the soft limit for jobs: ours was raised. `words` are what it says at its end."""
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        last = words.begin() if words is not None else None
+        inherited = (theirs.fileno(), report_fd, *([] if last is None else [last]))
         with theirs:
             argv = [
                 sys.executable, "-I", "-S", "-X", "frozen_modules=on", "-c", BOOT, PACKAGE_ROOT,
                 str(theirs.fileno()), str(report_fd), cgroup or "", str(first),
+                "" if last is None else str(last),
             ]
             try:
                 self._process = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), report_fd), start_new_session=True,
+                    argv, stdin=subprocess.DEVNULL, pass_fds=inherited, start_new_session=True,
                 )
             except OSError:
                 ours.close()
                 raise
+            finally:
+                if last is not None:
+                    os.close(last)
         _limit_descriptors(self._process.pid, descriptors)  # before the first command: all supervisors are born with it
         ours.setblocking(False)
         self._socket = ours

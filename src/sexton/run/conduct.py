@@ -352,7 +352,7 @@ async def _look_again(run: Run) -> None:
     if run.stop is None or run.proven_gone or not run.process_gone:
         return
     limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
-    await _until(run, lambda: run.emptied is not None or run.swept, limit)
+    await _until(run, lambda: run.proven_gone, limit)
     run.left = run.held.left_behind() if run.held is not None else ()
     if (gone := run.gone()) is not None and gone.state is GoneState.PROVEN:
         at = run.emptied.at if run.emptied is not None else run.clock.monotonic()

@@ -66,7 +66,7 @@ def _closed(capture: Capture, stream: Stream) -> bool:
 async def _own_process(run: Run, until: Until) -> bool:
     """A process that outlived the forced step: its run is recorded with its own exit code when it exits.
     False when the deadline has passed first (exit code -100, then bounds as after a timeout)."""
-    if run.process_gone:
+    if run.process_gone or run.lost:  # without its supervisor nobody will ever tell
         return True
     if await until(run, lambda: run.process_gone, run.deadline):
         return True

@@ -12,9 +12,10 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from sexton.execution import cgroup, controllers
+from sexton.execution import cgroup, controllers, marks
+from sexton.execution.lastwords import LastWords
 from sexton.model.errors import StoreError
-from sexton.model.run import Gone, GoneState, Outcome, Phase, RunRecord, Survivor, Witness
+from sexton.model.run import Containment, Gone, GoneState, Outcome, Phase, RunRecord, Survivor, Witness
 from sexton.store.port import Ledger
 
 logger = logging.getLogger("sexton.recovery")
@@ -24,13 +25,16 @@ START_TOLERANCE_TICKS = 200
 """The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
 
 
-async def recover(ledger: Ledger, now: datetime, living: Collection[str] = ()) -> list[RunRecord]:
+async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
+                  words: LastWords | None = None) -> list[RunRecord]:
     """Deal with every run that has an intent and no record, except the `living`, which outlived their daemon. Returns
     the records written.
 
-    The supervisors of a dead daemon end their runs by themselves; this looks whether they have, by cgroup and by
-    (boot id, pid, start time), and ends what is left. Nothing is started and nothing is reported for these runs.
+    The supervisors of a dead daemon end their runs by themselves; this asks its zygote whether they have, looks into
+    their cgroups and for their own processes (boot id, pid, start time), and ends what is left. Nothing is started and
+    nothing is reported for these runs.
     """
+    heard = words is not None and await asyncio.to_thread(words.hear)
     interrupted = [run for run in await ledger.unfinished() if run.launch.id not in living]
     swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
     capped, capped_survivors = await asyncio.get_running_loop().run_in_executor(None, controllers.sweep)
@@ -40,7 +44,7 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = ()) -
     boot = cgroup.boot_id()
     records = []
     for run in interrupted:
-        gone = await _bury(run, boot, cgroup_survivors)
+        gone = await _bury(run, boot, cgroup_survivors, heard)
         record = _as_unknown(run, gone)
         try:
             await ledger.record(record)
@@ -52,8 +56,9 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = ()) -
     return records
 
 
-async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int]) -> Gone:
-    """End the run's own process if it is still that process; everything else of the run was its supervisor's to end."""
+async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: bool) -> Gone:
+    """End the run's own process if it is still that process; everything else was its supervisor's to end, or its
+    zygote's. Where both were killed, too, an empty cgroup is the proof, and without one there is none."""
     if run.launch.boot_id and run.launch.boot_id != boot:
         return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
     if run.pid is not None and _is_that_process(run.pid, run.pid_started_ticks):
@@ -70,7 +75,12 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int]) -> Gone:
     if cgroup_survivors:
         survivors = tuple(_survivor(pid) for pid in cgroup_survivors)
         return Gone(state=GoneState.UNKNOWN, survivors=survivors)
-    return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+    if heard or run.containment is Containment.SUPERVISOR_CGROUP:
+        return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+    since = (run.pid_started_ticks or 0) - START_TOLERANCE_TICKS
+    left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
+    state = GoneState.SURVIVORS if left else GoneState.UNKNOWN
+    return Gone(state=state, survivors=tuple(_survivor(pid, "outlived the daemon") for pid in left))
 
 
 def _survivor(pid: int, reason: str | None = None) -> Survivor:

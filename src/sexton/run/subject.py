@@ -59,6 +59,11 @@ class Subject:
     def tree_gone(self) -> bool:
         return self._run.emptied is not None or self._run.swept
 
+    @property
+    def supervisor_lost(self) -> bool:
+        """Nobody is there to take an order; the zygote is ending what there was."""
+        return self._run.lost
+
     def enter(self, phase: Phase) -> None:
         self._run.advance(phase)
         if phase is Phase.KILLING:
@@ -75,6 +80,10 @@ class Subject:
     def end_supervisor(self) -> None:
         if self._run.held is not None:
             self._run.held.end_supervisor()
+
+    def rouse(self) -> None:
+        if self._run.held is not None:
+            self._run.held.rouse()
 
     def now(self) -> Monotonic:
         return self._run.clock.monotonic()

@@ -25,6 +25,8 @@ class Scripted:
     name = "j"
     pid = 77
     at_once = False
+    supervisor_lost = False
+    roused = 0
 
     def __init__(self, kill_timeout: float = 30.0, *, exits_after_term: float | None = None,
                  empties_after_kill: float | None = 0.0, gone: bool = False, force_at: float | None = None,
@@ -58,6 +60,9 @@ class Scripted:
 
     def _refuse(self) -> None:
         self.refused = KillRefused(self.now(), self._refuses, 77, self._refuses)
+
+    def rouse(self) -> None:
+        self.roused += 1
 
     def enter(self, phase: Phase) -> None:
         self.log.append((self.clock, phase.value))

@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any
 
-from sexton.execution.birth import kernel, pristine, signals, wire
+from sexton.execution.birth import kernel, pristine, signals, walk, wire
 from sexton.execution.birth.confine import FREE, Confinement
 from sexton.execution.birth.program import DEFAULTED, locate
 from sexton.execution.birth.vigil import Vigil
@@ -29,6 +29,8 @@ REFUSED_PAUSE_MS = 100
 """Between two rounds while all that is left refuses our signals or cannot die yet."""
 LONG_KILL_ROUNDS = 200
 """After this many rounds without an end the slow pause applies and the daemon is told who is left."""
+OUTSIDE_ROUNDS = 100
+"""That a killed cgroup may take to end before those in it count as refusing."""
 MAX_RUNS = 1000
 """Then a fresh supervisor takes over: a leak of any kind is bounded."""
 FD_CHECK_EVERY = 50
@@ -59,6 +61,8 @@ class Supervisor:
         self.unsaid = b""
         self.alone = 0
         """Whether the cgroup was empty but for us when the run was over."""
+        self.outside = 0
+        """The round in which we left our cgroup, to end what was in it and refused our signals."""
         self.confined: Confinement = FREE
         self.vigil: Vigil | None = None
         """Set for a run that outlives the daemon."""
@@ -325,26 +329,18 @@ class Supervisor:
         self.confined.kill()
         if self.rounds == 1 and self.group_is_ours():
             self.group_error = signals.to_group(self.main, signal.SIGKILL)
-        refused_errno = refused_pid = killed = 0
-        direct = kernel.children_of(self.pid)
-        level = [(pid, self.pid) for pid in direct]
-        while level:
-            below: list[tuple[int, int]] = []
-            for pid, parent in level:
-                below += [(child, pid) for child in kernel.children_of(pid)]
-                error = signals.to_one(pid, signal.SIGKILL) if parent == self.pid else (
-                    kernel.kill_if_child_of(pid, parent))
-                if error in (0, errno.ESRCH):
-                    killed += 1
-                else:
-                    refused_errno, refused_pid = error, pid
-            level = below
+        killed, refused_errno, refused_pid = walk.kill_below(self.pid)
         refused = refused_errno != 0 and killed == 0
+        alone = refused and not self.main_alive  # the page: a refused signal to the own process is not overruled (0003)
+        if alone and not self.outside and self.cgroup and walk.kill_from_outside(self.cgroup, self.number):
+            self.outside = self.rounds
+        if refused and self.outside and self.rounds - self.outside < OUTSIDE_ROUNDS:
+            return
         if refused and not self.refused:
             self.say(wire.REFUSED, value=refused_errno, aux=refused_pid, user=self.group_error)
         self.refused = refused
-        if self.rounds == LONG_KILL_ROUNDS and direct:
-            self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=direct[0])
+        if self.rounds == LONG_KILL_ROUNDS and (left := kernel.children_of(self.pid)):
+            self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=left[0])
 
     # ---------------------------------------------------------------- limits
 
@@ -370,7 +366,7 @@ class Supervisor:
         if self.procs < 0:
             return 0
         try:
-            alone = os.pread(self.procs, 4096, 0).split() == [b"%d" % self.pid]
+            alone = os.pread(self.procs, 4096, 0).split() == ([] if self.outside else [b"%d" % self.pid])
             nested = b"nr_descendants 0\n" not in os.pread(self.stat, 4096, 0)
         except OSError:
             return 0
@@ -379,7 +375,8 @@ class Supervisor:
     def check_reuse(self) -> None:
         """Retire unless the next run would find this supervisor as the first one did."""
         clean = self.confined.removed and not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
-        clean = clean and (self.procs < 0 or bool(self.alone)) and self.pristine.snapshot() == self.untouched
+        clean = clean and not self.outside and (self.procs < 0 or bool(self.alone))
+        clean = clean and self.pristine.snapshot() == self.untouched
         if clean and self.runs % FD_CHECK_EVERY == 0:
             clean = pristine.count_fds() == self.own_fds
         if not clean:

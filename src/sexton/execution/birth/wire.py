@@ -68,6 +68,9 @@ BORN_IN_CGROUP = 1
 INLINE_REQUEST = 96 * 1024
 """Bytes; a larger request travels in a memfd, because a SEQPACKET message has a limit (about 200 KB)."""
 
+NOTHING_LEFT = b"nothing is left\n"
+"""The last words of a zygote."""
+
 KEPT_ATTRIBUTE = "user.sexton.kept"
 """Set on the cgroup of processes that a run which ended by itself left behind on purpose; a sweep passes it over."""
 

@@ -2,7 +2,7 @@
 
 It is the second child subreaper: when a supervisor is killed (by its own job, say) everything it held becomes the
 zygote's child, is ended here, and only then is the supervisor reported dead. Every child of the zygote that is no
-supervisor belongs to a dead run, so nothing needs to be attributed.
+supervisor belongs to a dead run, and may be ended without asking to which.
 """
 
 from __future__ import annotations
@@ -20,21 +20,36 @@ from sexton.execution.birth import kernel, wire
 from sexton.execution.birth.supervisor import Supervisor
 
 LINGER_SECONDS = 1.0
+BURY_PAUSE_MS = 1
+"""Between two rounds of ending what a dead supervisor has left."""
+LONG_BURIAL_ROUNDS = 500
+LONG_BURIAL_PAUSE_MS = 100
+"""After that many rounds: what is left refuses, or cannot die yet."""
+ROUSE_MS = 500
 
 
 class Zygote:
-    def __init__(self, control: _socket.socket, report: int, cgroup_base: str | None, first: int) -> None:
+    def __init__(
+        self, control: _socket.socket, report: int, cgroup_base: str | None, first: int, words: int | None,
+    ) -> None:
         self.control = control
         self.report = report
         self.cgroup_base = cgroup_base
         self.next_number = first
+        self.words = words
+        """Where to say at the end that nothing is left."""
         self.clone3_works = True
         self.supervisors: dict[int, int] = {}  # pid -> number
         self.released: set[int] = set()
         self.daemon_gone = False
         self.kept_runs = False
         """Some of its supervisors have outlived the daemon, and mean to."""
-        self.dead: list[tuple[int, int, int]] = []
+        self.dead: dict[int, tuple[int, int]] = {}
+        """Supervisors that have ended and are not reported: number -> pid, status."""
+        self.remains: dict[int, set[int]] = {}
+        """Of each of those: our children that it may have left."""
+        self.known: set[int] = set()
+        self.rounds = 0
 
     def main(self) -> None:
         kernel.become_subreaper()
@@ -51,7 +66,7 @@ class Zygote:
         poll.register(self.control.fileno(), select.POLLIN)
         poll.register(self.wake, select.POLLIN)
         while not (self.daemon_gone and not (set(self.supervisors.values()) - self.released) and not self.dead):
-            for fd, _ in poll.poll(1 if self.dead else None):
+            for fd, _ in poll.poll(self.pause()):
                 if fd == self.wake:
                     self.drain_wake()
                 elif not self.hear():
@@ -59,7 +74,11 @@ class Zygote:
                     self.kept_runs = any(kernel.name_of(pid) == b"sexton-keep" for pid in self.supervisors)
                     poll.unregister(self.control.fileno())
                     self.let_go_of_output()
+            if self.daemon_gone:
+                self.rouse()
             self.bury()
+            if self.daemon_gone:
+                self.say_last_words()
         if self.kept_runs:
             time.sleep(LINGER_SECONDS)  # for a later daemon that has lost a kept run to see that it was swept
 
@@ -189,7 +208,8 @@ class Zygote:
         status = 70
         try:
             signal.set_wakeup_fd(-1)
-            for fd in (other.fileno(), self.control.fileno(), self.wake, self.wake_write):
+            ours = (other.fileno(), self.control.fileno(), self.wake, self.wake_write)
+            for fd in ours if self.words is None else (*ours, self.words):
                 os.close(fd)
             os.setsid()
             Supervisor(number, private, self.report, cgroup).serve()
@@ -201,39 +221,82 @@ class Zygote:
     # ---------------------------------------------------------------- burial
 
     def bury(self) -> None:
-        """Collect exits; end whatever a dead supervisor left; report a supervisor dead only when nothing foreign is
-        left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
-            number = self.supervisors.pop(pid, None)
-            if number is not None:
-                self.dead.append((number, pid, status))
-                self.kill_cgroup(number)
+        """Collect exits; end whatever a dead supervisor left; report a supervisor dead only when nothing that may have
+        been its own is left. What another one left before and we may not end does not hold it up."""
+        foreign = self.foreign()
         if not self.dead:
             return
-        foreign = [pid for pid in kernel.children_of(os.getpid()) if pid not in self.supervisors]
+        self.rounds += 1
+        for number, remains in self.remains.items():
+            self.remains[number] = (remains | (foreign - self.known)) & foreign
+        self.known = foreign
         for pid in foreign:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 pass  # not ours to end: it stays listed, and the supervisor stays unreported
-        if foreign:
+        for number, (pid, status) in list(self.dead.items()):
+            if not self.remains[number] and not (self.populated(number) and self.rounds < LONG_BURIAL_ROUNDS):
+                del self.dead[number], self.remains[number]
+                self.remove_cgroup(number)
+                self.tell(b"D", number, pid, status)
+                self.released.discard(number)
+
+    def foreign(self) -> set[int]:
+        """Our children that are no supervisors. When they are listed all supervisors that left them have been
+        collected: the kernel makes an orphan ours and its parent collectable in one step."""
+        self.collect()
+        while True:
+            found = {pid for pid in kernel.children_of(os.getpid()) if pid not in self.supervisors}
+            if not self.collect():
+                return found
+
+    def collect(self) -> bool:
+        """Whether anybody has ended."""
+        some = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return some
+            if pid == 0:
+                return some
+            some = True
+            self.known.discard(pid)
+            number = self.supervisors.pop(pid, None)
+            if number is not None:
+                self.dead[number] = pid, status
+                self.remains[number] = set()
+                self.rounds = 0
+                self.kill_cgroup(number)
+
+    def pause(self) -> int | None:
+        """Milliseconds until the next look without an event."""
+        if self.dead:
+            return BURY_PAUSE_MS if self.rounds < LONG_BURIAL_ROUNDS else LONG_BURIAL_PAUSE_MS
+        return ROUSE_MS if self.daemon_gone else None
+
+    def say_last_words(self) -> None:
+        """When all is ended that was to end with the daemon."""
+        waited_for = [pid for pid, number in self.supervisors.items() if number not in self.released]
+        if self.words is None or self.dead or any(kernel.name_of(pid) != b"sexton-keep" for pid in waited_for):
             return
-        for number, pid, status in self.dead:
-            self.remove_cgroup(number)
-            self.tell(b"D", number, pid, status)
-            self.released.discard(number)
-        self.dead.clear()
+        try:
+            os.write(self.words, wire.NOTHING_LEFT)
+        except OSError:
+            pass  # the disk is full: nothing is proven by us
+        os.close(self.words)
+        self.words = None
+
+    def rouse(self) -> None:
+        """Without the daemon nobody else sets a supervisor going that its job has stopped."""
+        for pid in self.supervisors:
+            os.kill(pid, signal.SIGCONT)
 
     def kill_cgroup(self, number: int) -> None:
         if self.cgroup_base is None:
             return
-        for name in (f"s{number}", f"l{number}"):  # the supervisor's, and that of a run with limits
+        for name in cgroups_of(number):
             try:
                 fd = os.open(f"{self.cgroup_base}/{name}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
                 try:
@@ -243,12 +306,25 @@ class Zygote:
             except OSError:
                 pass  # before 5.14, or no cgroup: the walk below does it
 
+    def populated(self, number: int) -> bool:
+        """Somebody else's process may have moved itself into the cgroup; it has been killed, too."""
+        if self.cgroup_base is None:
+            return False
+        try:
+            fd = os.open(f"{self.cgroup_base}/s{number}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return b"populated 1" in os.read(fd, 256)
+        finally:
+            os.close(fd)
+
     def remove_cgroup(self, number: int) -> None:
         if self.cgroup_base is None:
             return
-        for top in (f"{self.cgroup_base}/s{number}", f"{self.cgroup_base}/l{number}"):
+        for name in cgroups_of(number):
             try:
-                for directory, _, _ in os.walk(top, topdown=False):
+                for directory, _, _ in os.walk(f"{self.cgroup_base}/{name}", topdown=False):
                     os.rmdir(directory)
             except OSError:
                 pass  # still populated or gone; the sweep at the next start looks again
@@ -260,11 +336,16 @@ class Zygote:
             self.daemon_gone = True
 
 
+def cgroups_of(number: int) -> tuple[str, ...]:
+    """The supervisor's, that of a run with limits, and where the supervisor stepped aside."""
+    return f"s{number}", f"l{number}", f"x{number}"
+
+
 def main() -> None:
-    """argv: control fd, report fd, cgroup base or empty, first supervisor number."""
-    control_fd, report_fd, cgroup_base, first = sys.argv[-4:]
-    os.set_inheritable(int(control_fd), False)
-    os.set_inheritable(int(report_fd), False)
+    """argv: control fd, report fd, cgroup base or empty, first supervisor number, fd for the last words or empty."""
+    control_fd, report_fd, cgroup_base, first, words = sys.argv[-5:]
+    for fd in filter(None, (control_fd, report_fd, words)):
+        os.set_inheritable(int(fd), False)
     control = _socket.socket(fileno=int(control_fd))
-    Zygote(control, int(report_fd), cgroup_base or None, int(first)).main()
+    Zygote(control, int(report_fd), cgroup_base or None, int(first), int(words) if words else None).main()
     os._exit(0)

@@ -1,0 +1,91 @@
+"""What a zygote says at its end to a later daemon: that nothing of its runs is left.
+
+A daemon that dies leaves the end of its runs to its supervisors and its zygote, which see to it and then are gone as
+well. So that a later daemon need not believe that they did, each zygote has a file below the state directory, which it
+locks for as long as it lives and in which it writes when its last supervisor is buried. Docs: decision 0013.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from pathlib import Path
+
+from sexton.execution.birth.wire import NOTHING_LEFT
+
+logger = logging.getLogger("sexton.containment")
+
+PATIENCE_SECONDS = 5.0
+"""For zygotes that still end what they have."""
+LOOK_SECONDS = 0.005
+
+
+class LastWords:
+    """The files of one state directory. One daemon at a time uses them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._count = 0
+
+    def begin(self) -> int | None:
+        """A locked file for a new zygote: to be inherited by it, and closed here. None where it cannot be made; then
+        nothing is proven by it after a crash."""
+        self._count += 1
+        path = self._path(self._count)
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as failure:
+            logger.warning("no zygote can say at its end that nothing is left: %s: %s", path, failure.strerror)
+            return None
+        return fd
+
+    def settle(self, keep_last: bool) -> None:
+        """We have seen the end of all that our earlier zygotes had: nobody need ask for it."""
+        for number in range(1, self._count + (not keep_last)):
+            self._path(number).unlink(missing_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{os.getpid()}-{number}"
+
+    def hear(self, patience: float = PATIENCE_SECONDS) -> bool:
+        """Whether every zygote of the daemons before us has said it; waits for those at work. Blocking, bounded. The
+        files are removed."""
+        try:
+            paths = list(self._directory.iterdir())
+        except OSError:
+            return True  # no daemon before us has had a zygote
+        limit = time.monotonic() + patience
+        said = [_heard(path, limit) for path in paths]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return all(said)
+
+
+def _heard(path: Path, limit: float) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        while os.pread(fd, 64, 0) != NOTHING_LEFT:
+            if _is_free(fd):
+                return os.pread(fd, 64, 0) == NOTHING_LEFT
+            if time.monotonic() >= limit:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
+    finally:
+        os.close(fd)
+
+
+def _is_free(fd: int) -> bool:
+    """Whether whoever had it locked is gone."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
