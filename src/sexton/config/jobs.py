@@ -13,6 +13,7 @@ from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import Claims, Reading
+from sexton.config.reports import REPORT_FIELDS, merged_maps, reports_of
 from sexton.config.schema import DEFAULTS, JOB
 from sexton.config.surroundings import EnvFile, read_env_file
 from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, FailsWhen, JobSpec, Place
@@ -30,16 +31,17 @@ EMPTY = Layer()
 
 
 def merged(base: Layer, over: Layer) -> Layer:
-    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `onFailure` and
-    `environment` merge by key."""
+    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `environment`,
+    `onFailure` and what stands in reports merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
     for field in ("fails_when", "resource_limits", "monitor_resources"):
         if base.values.get(field) is not None and over.values.get(field) is not None:
             values[field] = {**base.values[field], **over.values[field]}
-    if "on_failure" in base.values and "on_failure" in over.values:
-        values["on_failure"] = failing.merged(base.values["on_failure"], over.values["on_failure"])
+    for field in REPORT_FIELDS:
+        if field in base.values and field in over.values:
+            values[field] = merged_maps(base.values[field], over.values[field])
     if "environment" in base.values and "environment" in over.values:
         values["environment"] = tuple(
             {**dict(base.values["environment"]), **dict(over.values["environment"])}.items()
@@ -108,13 +110,17 @@ class JobReader:
         if values.get("monitor_resources") is not None:
             values["monitor_resources"] = monitoring_of(values["monitor_resources"])
         if "on_failure" in values:
-            values["retry"] = failing.policy_of(values.pop("on_failure"))
+            values["retry"] = failing.policy_of(values["on_failure"])
         file = values.pop("env_file", None)
         if file is not None:
             values["environment"] = tuple(
                 {**dict(self._env_file(file)), **dict(values.get("environment", ()))}.items()
             )
-        return JobSpec(place=place, ignored_options=layer.ignored, **values)
+        ignored = layer.ignored
+        values["reports"], inside = reports_of(self._reading, values, place)
+        if inside:
+            ignored = tuple(sorted({*ignored, *inside}))
+        return JobSpec(place=place, ignored_options=ignored, **values)
 
     def _env_file(self, file: EnvFile) -> tuple[tuple[str, str], ...]:
         if file not in self._variables:

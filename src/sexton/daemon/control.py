@@ -25,6 +25,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
 from sexton.model.pause import Pause
 from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
+from sexton.outcome.reporters.outbox import OutboxHealth
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import AbandonRequested, StopRequested
@@ -74,6 +75,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     store_problem: str | None
     unwritten_records: int
     connections: Connections
+    reports: OutboxHealth
     supervisors: dict[str, int]
     configuration_warnings: tuple[str, ...]
     clock_watch: bool
@@ -113,6 +115,7 @@ class Control:
         self.containment_advice: str | None = None
         self.connections: Callable[[], Connections] = Connections
         self.accepts_failed: Callable[[], int] = lambda: 0
+        self.reports: Callable[[], OutboxHealth] = OutboxHealth
         self._output_files = output_files
 
     # ---------------------------------------------------------------- asking
@@ -139,7 +142,7 @@ class Control:
             store_failures=self.launcher.facilities.counters.store_failures, store_problem=problem,
             unwritten_records=len(self._unwritten),
             connections=msgspec.structs.replace(self.connections(), not_accepted=self.accepts_failed()),
-            supervisors=self.supervisors.counts,
+            reports=self.reports(), supervisors=self.supervisors.counts,
             configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
             clock_watch=self.clock_watch,
         )

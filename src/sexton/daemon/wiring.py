@@ -21,6 +21,7 @@ from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
+from sexton.daemon.reporting import Reporting
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.timetable import occurrences_for
@@ -140,9 +141,11 @@ class Daemon:
         kept: KeptRuns | None, found: list[Found],
     ) -> None:
         jobs, registry = Jobs(), Registry()
+        reporting = Reporting()
 
         def on_recorded(run: Run, record: RunRecord) -> None:
             fate = retries.recorded(run, record)
+            reporting.on_recorded(run, record, permanent=fate is Fate.FINAL)
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.remember(record)
                 entry.final_failures += fate is Fate.FINAL
@@ -188,6 +191,7 @@ class Daemon:
         control.clock_watch = watch.active
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
+        control.reports = reporting.outbox.health
         gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
@@ -202,6 +206,7 @@ class Daemon:
             launcher.shutting_down = True
             scheduler.stop()
             await drain(registry, reloader.settings.shutdown_timeout, self._at_once)
+            await reporting.flush(self._at_once)
             if len(facilities.unwritten):
                 await facilities.unwritten.offer(store)
             if len(facilities.unwritten):

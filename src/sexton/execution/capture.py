@@ -329,6 +329,11 @@ class Capture:
             log_dropped_bytes=log.dropped if log else 0,
         )
 
+    @property
+    def kept_bytes(self) -> int:
+        """How much output memory holds."""
+        return self._head_bytes + self._tail_bytes
+
     def pieces(self) -> Iterator[Piece]:
         """What memory holds of the output, in order."""
         yield from self._head

@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.report import Reports
 from sexton.model.retry import RetryPolicy
 from sexton.model.verification import Verify
 
@@ -181,6 +182,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """None: a failure is final."""
     resource_limits: ResourceLimits | None = None
     monitor_resources: Monitoring | None = None
+    reports: Reports | None = None
+    """Whom to tell of its runs."""
 
     ignored_options: tuple[str, ...] = ()
     """Options of the reference daemon that were accepted but that Sexton does not act on yet."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sexton.config import report_schema
 from sexton.config.schema import (
     DEFAULTS,
     ENVIRONMENT_ENTRY,
@@ -25,12 +26,13 @@ from sexton.config.schema import (
     WEB,
     Option,
 )
+from sexton.model import report
 from sexton.model.job import FailsWhen, JobSpec, ScheduleFields
 from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.settings import Configuration, Settings, StateSettings, WebSettings
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
-PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8")
+PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8") + (REFERENCE / "reports.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
@@ -43,6 +45,11 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("`environment` and `env_file`", ENVIRONMENT_ENTRY.options, None),
     ("`web`", WEB.options, WebSettings),
     ("`state`", STATE.options, StateSettings),
+    ("`mail`", report_schema.MAIL.options, report.MailReport),
+    ("`webhook`", report_schema.WEBHOOK.options, report.WebhookReport),
+    ("`shell`", report_schema.SHELL.options, report.ShellReport),
+    ("`sentry`", report_schema.SENTRY.options, report.SentryReport),
+    ("Secrets", report_schema.SECRET.options, report.SecretSource),
 ]
 
 
@@ -60,9 +67,11 @@ def _rows(heading: str) -> dict[str, str]:
 
 def _written(option: Option, model: type | None) -> str:
     """A default as the page writes it."""
-    special = {"env_file": "null", "failsWhen": "see below", "onFailure": "see below", "headers": "{}"}
-    if option.name in special:
+    special = {"env_file": "null", "failsWhen": "see below", "headers": "{}", "fingerprint": "see below"}
+    if option.name in special and model is not report.WebhookReport:
         return special[option.name]
+    if option in report_schema.JOB_REPORTS:
+        return "see below" if option.name == "onFailure" else "see [reports](reports.md)"
     defaults = {field.name: field.default for field in msgspec.structs.fields(model)} if model else {}
     value = defaults.get(option.field, msgspec.NODEFAULT)
     return "required" if value is msgspec.NODEFAULT else _yaml(value)
@@ -111,6 +120,7 @@ def test_ignored_options_are_listed() -> None:
     listed = {where: set(re.findall(r"`(\w+)`", names)) for where, names in rows}
     assert listed["job, `defaults`"] == JOB.ignored == DEFAULTS.ignored
     assert listed["top level"] == TOP.ignored
+    assert listed["`report`"] == report_schema.REPORT.ignored
     assert listed["`web`"] == WEB.ignored
     assert listed["`state`"] == STATE.ignored
 

@@ -186,8 +186,8 @@ def test_a_file_without_jobs_is_valid(load_text: Callable[..., Configuration], t
 def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., Configuration]) -> None:
     """Options that are not acted on warn once with the number of jobs, and each job carries them."""
     configuration = load_text(
-        "defaults: {onSuccess: {report: {}}}\ncluster: {}\n"
-        + job("statsd: null\npool: p")
+        "defaults: {onSuccess: {report: {push: {}}}}\ncluster: {}\n"
+        + job("sla: null\npool: p")
         + JOB.removeprefix("jobs:\n").replace("name: a", "name: b")
         + "    pool: q\n"
     )
@@ -195,9 +195,9 @@ def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., C
     said = [finding.message for finding in configuration.warnings]
     assert len(said) == 4
     assert any("`pool` in a job (2 jobs)" in message for message in said)
-    assert any("`onSuccess` in `defaults`" in message for message in said)
+    assert any("`push` in `report`" in message for message in said)
     assert [spec.ignored_options for spec in configuration.jobs] == [
-        ("onSuccess", "pool", "statsd"), ("onSuccess", "pool"),
+        ("onSuccess.report.push", "pool", "sla"), ("onSuccess.report.push", "pool"),
     ]  # fmt: skip
 
 
