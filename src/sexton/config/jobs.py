@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from yaml import MappingNode, Node, SequenceNode
 
-from sexton.config import failing
+from sexton.config import failing, secrets
 from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
@@ -32,7 +32,7 @@ EMPTY = Layer()
 
 def merged(base: Layer, over: Layer) -> Layer:
     """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `environment`,
-    `onFailure` and what stands in reports merge by key."""
+    `secrets`, `onFailure` and what stands in reports merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
@@ -42,6 +42,8 @@ def merged(base: Layer, over: Layer) -> Layer:
     for field in REPORT_FIELDS:
         if field in base.values and field in over.values:
             values[field] = merged_maps(base.values[field], over.values[field])
+    if "secrets" in base.values and "secrets" in over.values:
+        values["secrets"] = secrets.merged(base.values["secrets"], over.values["secrets"])
     if "environment" in base.values and "environment" in over.values:
         values["environment"] = tuple(
             {**dict(base.values["environment"]), **dict(over.values["environment"])}.items()
@@ -116,6 +118,7 @@ class JobReader:
             values["environment"] = tuple(
                 {**dict(self._env_file(file)), **dict(values.get("environment", ()))}.items()
             )
+        secrets.split(values)
         ignored = layer.ignored
         values["reports"], inside = reports_of(self._reading, values, place)
         if inside:

@@ -49,6 +49,7 @@ class Kind(Enum):
     TEMPLATE = "text or Jinja2 template"
     SECRET = "where a secret is"
     SECRETS = "list of secrets"
+    SECRET_VALUE = "any text, which no message shows"
     TEMPLATE_LIST = "list of templates"
     TEXT_MAP = "map of any text"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sexton.config import addresses, caps, failing, reports, surroundings, values
+from sexton.config import addresses, caps, failing, reports, secrets, surroundings, values
 from sexton.config.reading import Read
 from sexton.config.schema import Kind
 
@@ -42,5 +42,7 @@ READERS: Mapping[Kind, Read] = {
     Kind.TEMPLATE: reports.template,
     Kind.TEMPLATE_LIST: reports.template_list,
     Kind.TEXT_MAP: reports.text_pairs,
-    Kind.SECRET: reports.secret,
+    Kind.SECRET: secrets.secret,
+    Kind.SECRETS: secrets.secrets,
+    Kind.SECRET_VALUE: secrets.secret_value,
 }

@@ -78,10 +78,16 @@ SECRET = Section(
     here="in a secret",
     where="where a secret is named, in `password`, `url`, `dsn` or an entry of `secrets`",
     options=table(
-        Option(name="value", field="value", kind=Kind.VARIABLE_VALUE, nullable=True),
+        Option(name="value", field="value", kind=Kind.SECRET_VALUE, nullable=True),
         Option(name="fromFile", field="from_file", kind=Kind.DIRECTORY, nullable=True),
         Option(name="fromEnvVar", field="from_env_var", kind=Kind.TEXT, nullable=True),
     ),
+)
+
+SECRETS = Section(
+    here="in an entry of `secrets`",
+    where="in an entry of `secrets`",
+    options=table(Option(name="name", field="name", kind=Kind.TEXT), *SECRET.options.values()),
 )
 
 _REPORT = Option(name="report", field="report", kind=Kind.MAP, inside=REPORT)
@@ -108,4 +114,4 @@ JOB_REPORTS = tuple(
     for name in REACTIONS
 )
 
-REPORT_SECTIONS = (MAIL, WEBHOOK, SHELL, SENTRY, REPORT, SECRET, ON_FAILURE)
+REPORT_SECTIONS = (MAIL, WEBHOOK, SHELL, SENTRY, REPORT, SECRET, SECRETS, ON_FAILURE)

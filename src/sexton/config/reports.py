@@ -1,22 +1,22 @@
-"""Reading `report` blocks: nested maps that lie over those of `defaults` key by key, templates, secrets."""
+"""Reading `report` blocks: nested maps that lie over those of `defaults` key by key, templates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from yaml import MappingNode, Node, ScalarNode
+from yaml import MappingNode, Node
 
 from sexton.config.document import described
 from sexton.config.mapping import fields, nearest, pairs
 from sexton.config.reading import INVALID, Invalid, Reading, shown
-from sexton.config.report_schema import JOB_REPORTS, SECRET
+from sexton.config.report_schema import JOB_REPORTS
 from sexton.config.scalars import is_empty, is_null
 from sexton.config.schema import Option
 from sexton.config.templates import trouble_with
 from sexton.config.values import items, scalar, words
 from sexton.model.job import Place
-from sexton.model.report import MailReport, Report, Reports, SecretSource, SentryReport, ShellReport, WebhookReport
+from sexton.model.report import MailReport, Report, Reports, SentryReport, ShellReport, WebhookReport
 from sexton.model.settings import Severity
 
 IGNORED = "ignored options"
@@ -166,38 +166,3 @@ def text_pairs(reading: Reading, option: Option, node: Node) -> Any:
             return INVALID
         result.append((key, value or ""))
     return tuple(result)
-
-
-def secret(reading: Reading, option: Option, node: Node) -> Any:
-    """Where a secret is: a map with one of `value`, `fromFile`, `fromEnvVar`; plain text is the value itself. No
-    message shows it."""
-    if is_null(node) or is_empty(node):
-        return None
-    if isinstance(node, ScalarNode):
-        value = words(reading, node, node.value, option.name) if node.value.isprintable() else INVALID
-        if isinstance(value, Invalid):
-            if not node.value.isprintable():
-                reading.error(node, f"`{option.name}` contains a control character")
-            return INVALID
-        return SecretSource(value=value)
-    if not isinstance(node, MappingNode):
-        reading.error(node, f"`{option.name}`: expected a map, got {described(node)}", _SECRET_HINT)
-        return INVALID
-    before = len(reading.findings)
-    values, _, _ = fields(reading, node, SECRET)
-    if len(reading.findings) > before:
-        return INVALID
-    return _source(reading, option.name, node, values)
-
-
-_SECRET_HINT = "write one of `value: ...`, `fromFile: PATH` and `fromEnvVar: NAME`"
-
-
-def _source(reading: Reading, name: str, node: Node, values: Mapping[str, Any]) -> Any:
-    found = {key: value for key, value in values.items() if value is not None}
-    if not found and values:
-        return None  # all of them null: switched off
-    if len(found) != 1:
-        reading.error(node, f"`{name}`: expected one place for the secret, got {len(found)}", _SECRET_HINT)
-        return INVALID
-    return SecretSource(**found)

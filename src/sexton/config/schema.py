@@ -104,6 +104,8 @@ ENVIRONMENT_ENTRY = Section(
     options=_table(
         Option(name="key", field="key", kind=Kind.TEXT),
         Option(name="value", field="value", kind=Kind.VARIABLE_VALUE),
+        Option(name="fromFile", field="from_file", kind=Kind.DIRECTORY),
+        Option(name="fromEnvVar", field="from_env_var", kind=Kind.TEXT),
     ),
 )
 
@@ -120,6 +122,7 @@ _JOB_SHARED = _table(
     Option(name="timezone", field="timezone", kind=Kind.TIMEZONE, nullable=True),
     Option(name="dayRule", field="day_rule", kind=Kind.CHOICE, choices=DayRule),
     Option(name="environment", field="environment", kind=Kind.ENVIRONMENT),
+    Option(name="secrets", field="secrets", kind=Kind.SECRETS),
     Option(name="env_file", field="env_file", kind=Kind.ENV_FILE, nullable=True),
     Option(name="workingDirectory", field="working_directory", kind=Kind.DIRECTORY, nullable=True),
     Option(name="user", field="user", kind=Kind.ACCOUNT, nullable=True),
@@ -155,7 +158,7 @@ JOB_IGNORED = frozenset(
     {
         "archiveOutput", "catchupJitterSeconds", "clusterPolicy",
         "onMissed", "pool", "poolSlots",
-        "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
+        "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries",
         "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd",
     }
 )  # fmt: skip

@@ -23,6 +23,7 @@ from sexton.execution.messages import Stream
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
+from sexton.model.job import JobSpec
 from sexton.model.pause import Pause
 from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
 from sexton.outcome.reporters.outbox import OutboxHealth
@@ -153,6 +154,15 @@ class Control:
         if entry is None:
             raise Unknown(f"no job is named {name!r}")
         return entry
+
+    def shown_command(self, spec: JobSpec) -> str | tuple[str, ...]:
+        """Without what is known to be a secret of the job."""
+        if not spec.secrets:
+            return spec.command
+        vault = self.launcher.facilities.vault
+        if isinstance(spec.command, str):
+            return vault.text_of(spec.name, spec.secrets, spec.command)
+        return tuple([vault.text_of(spec.name, spec.secrets, part) for part in spec.command])
 
     def live_runs(self, name: str) -> list[Run]:
         """The job's runs that are not recorded yet, or that keep their place all the same."""

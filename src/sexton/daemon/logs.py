@@ -7,6 +7,7 @@ import logging.config
 import logging.handlers
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -105,6 +106,8 @@ class LogThread:
         self._queue: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
         self._front = _Dropping(self._queue)
         root.handlers[:] = [self._front]
+        self.mask: Callable[[str], str] = lambda text: text
+        """Takes secrets out of each line; asked on the thread that writes."""
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -132,6 +135,7 @@ class LogThread:
                 if record is None:
                     self._flush()
                     return
+                self._mask(record)
                 for handler in self._handlers:
                     if record.levelno >= handler.level:
                         handler.handle(record)
@@ -139,6 +143,11 @@ class LogThread:
                     break
                 record = self._queue.get()
             self._flush()
+
+    def _mask(self, record: logging.LogRecord) -> None:
+        record.msg = record.message = self.mask(record.message)
+        if record.exc_text:
+            record.exc_text = self.mask(record.exc_text)
 
     def _gather(self) -> None:
         """Until it is quiet, somebody has something urgent, or it has been long enough."""

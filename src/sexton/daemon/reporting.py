@@ -10,8 +10,10 @@ from functools import partial
 
 from sexton.execution.capture import Capture
 from sexton.execution.messages import Stream
-from sexton.model.report import Report, ReportEvent, SecretSource
+from sexton.model.job import JobSpec
+from sexton.model.report import Report, ReportEvent
 from sexton.model.run import RunRecord
+from sexton.model.secret import SecretSource
 from sexton.outcome.reporters import mail, shell, webhook
 from sexton.outcome.reporters.attempt import Attempt
 from sexton.outcome.reporters.events import events_of
@@ -32,13 +34,16 @@ FEW_CHARACTERS = 8 * 1024
 class Reporting:
     """Told of each recorded run."""
 
-    def __init__(self, outbox: Outbox | None = None) -> None:
+    def __init__(self, job_named: Callable[[str], JobSpec | None], outbox: Outbox | None = None) -> None:
         self.outbox = outbox or Outbox()
+        self._job_named = job_named
 
     def on_recorded(self, run: Run, record: RunRecord, *, permanent: bool) -> None:
         """Queue what the job wants told of it. Returns at once, and never raises. `permanent`: it is a failure, and no
         attempt follows."""
         reports = run.job.reports
+        if run.adopted and (job := self._job_named(run.job.name)) is not None:
+            reports = job.reports  # what a supervisor keeps for a later daemon holds no secrets, and reports may
         if reports is None:
             return
         try:
@@ -48,8 +53,10 @@ class Reporting:
             ]
             if wanted:
                 output, weight = self._output(run.capture)
+                redact = run.unlocked.masks.text if run.unlocked is not None else _as_it_is
                 for event, report in wanted:
-                    self._offer(event, report, Facts(event=event, job=run.job, record=record, output=output), weight)
+                    facts = Facts(event=event, job=run.job, record=record, output=output, redact=redact)
+                    self._offer(event, report, facts, weight)
         except Exception:
             logger.exception("Job %s: internal error in the reports of run %s", run.job.name, run.id)
 
@@ -71,6 +78,10 @@ class Reporting:
         """Give the queue its time at the end of the daemon; at once when somebody asks for that."""
         close = partial(self.outbox.close, FLUSH_SECONDS, at_once.is_set)
         await asyncio.get_running_loop().run_in_executor(None, close)
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 def parcels_of(event: ReportEvent, report: Report, facts: Facts, weight: int = 0) -> Iterator[Parcel]:

@@ -141,7 +141,7 @@ class Daemon:
         kept: KeptRuns | None, found: list[Found],
     ) -> None:
         jobs, registry = Jobs(), Registry()
-        reporting = Reporting()
+        reporting = Reporting(lambda name: None if (entry := jobs.get(name)) is None else entry.spec)
 
         def on_recorded(run: Run, record: RunRecord) -> None:
             fate = retries.recorded(run, record)
@@ -162,6 +162,7 @@ class Daemon:
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
+        self._logs.mask = facilities.vault.text
         launcher = Launcher(facilities, node, cgroup.boot_id())
         pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(

@@ -13,6 +13,7 @@ import msgspec
 from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.report import Reports
 from sexton.model.retry import RetryPolicy
+from sexton.model.secret import Secret
 from sexton.model.verification import Verify
 
 
@@ -144,6 +145,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     environment: tuple[tuple[str, str], ...] = ()
     """Variables added to the daemon's environment, `env_file` already merged in (environment wins)."""
+    secrets: tuple[Secret, ...] = ()
+    """Variables whose values are looked up at each start and masked in everything that is kept or told of the run."""
     working_directory: str | None = None
     user: str | int | None = None
     group: str | int | None = None

@@ -9,6 +9,7 @@ import msgspec
 from sexton.execution.keeping import KeptRuns
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
+from sexton.execution.secrets import Vault
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
 from sexton.model.run import RunRecord
@@ -41,6 +42,7 @@ class Facilities(msgspec.Struct, frozen=True):
     """Told when a record was written anew because its run was seen gone, or abandoned, later."""
     confining: Confining = msgspec.field(default_factory=Confining)
     counters: Counters = msgspec.field(default_factory=Counters)
+    vault: Vault = msgspec.field(default_factory=Vault)
     unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False
     """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""

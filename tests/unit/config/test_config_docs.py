@@ -29,7 +29,15 @@ from sexton.config.schema import (
 from sexton.model import report
 from sexton.model.job import FailsWhen, JobSpec, ScheduleFields
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.secret import SecretSource
 from sexton.model.settings import Configuration, Settings, StateSettings, WebSettings
+
+
+class SecretEntry(SecretSource):
+    """An entry of `secrets` is a source with a name."""
+
+    name: str
+
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8") + (REFERENCE / "reports.md").read_text("utf-8")
@@ -43,13 +51,14 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("`resourceLimits`", RESOURCE_LIMITS.options, ResourceLimits),
     ("`monitorResources`", MONITORING.options, Monitoring),
     ("`environment` and `env_file`", ENVIRONMENT_ENTRY.options, None),
+    ("`secrets`", report_schema.SECRETS.options, SecretEntry),
     ("`web`", WEB.options, WebSettings),
     ("`state`", STATE.options, StateSettings),
     ("`mail`", report_schema.MAIL.options, report.MailReport),
     ("`webhook`", report_schema.WEBHOOK.options, report.WebhookReport),
     ("`shell`", report_schema.SHELL.options, report.ShellReport),
     ("`sentry`", report_schema.SENTRY.options, report.SentryReport),
-    ("Secrets", report_schema.SECRET.options, report.SecretSource),
+    ("Secrets", report_schema.SECRET.options, SecretSource),
 ]
 
 
@@ -70,6 +79,8 @@ def _written(option: Option, model: type | None) -> str:
     special = {"env_file": "null", "failsWhen": "see below", "headers": "{}", "fingerprint": "see below"}
     if option.name in special and model is not report.WebhookReport:
         return special[option.name]
+    if option in ENVIRONMENT_ENTRY.options.values() and option.name != "key":
+        return "required, or one of the two below" if option.name == "value" else ""
     if option in report_schema.JOB_REPORTS:
         return "see below" if option.name == "onFailure" else "see [reports](reports.md)"
     defaults = {field.name: field.default for field in msgspec.structs.fields(model)} if model else {}

@@ -89,7 +89,7 @@ def variables(facts: Facts, environment: Mapping[str, str]) -> dict[str, Any]:
         "cpu_user_seconds": usage.cpu_user_seconds if usage else None,
         "cpu_system_seconds": usage.cpu_system_seconds if usage else None,
         "max_rss_bytes": usage.max_rss_bytes if usage else None,
-        "verification": None,
+        "verification": run["verification"],
         "limits": run["limits"],
         "sla_check": None,
         "threshold_seconds": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sexton.model.report import SecretSource
+from sexton.model.secret import SecretSource
 from sexton.outcome.reporters.attempt import NotDelivered
 
 MOST_BYTES = 64 * 1024
