@@ -13,7 +13,7 @@ from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import Claims, Reading
-from sexton.config.reports import REPORT_FIELDS, merged_maps, reports_of
+from sexton.config.reports import REPORT_FIELDS, merged_maps, reports_of, statsd_of
 from sexton.config.schema import DEFAULTS, JOB
 from sexton.config.surroundings import EnvFile, read_env_file
 from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, FailsWhen, JobSpec, Place
@@ -32,14 +32,14 @@ EMPTY = Layer()
 
 def merged(base: Layer, over: Layer) -> Layer:
     """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `environment`,
-    `secrets`, `onFailure` and what stands in reports merge by key."""
+    `secrets`, `onFailure` `statsd` and what stands in reports merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
     for field in ("fails_when", "resource_limits", "monitor_resources"):
         if base.values.get(field) is not None and over.values.get(field) is not None:
             values[field] = {**base.values[field], **over.values[field]}
-    for field in REPORT_FIELDS:
+    for field in (*REPORT_FIELDS, "statsd"):
         if field in base.values and field in over.values:
             values[field] = merged_maps(base.values[field], over.values[field])
     if "secrets" in base.values and "secrets" in over.values:
@@ -119,6 +119,7 @@ class JobReader:
                 {**dict(self._env_file(file)), **dict(values.get("environment", ()))}.items()
             )
         secrets.split(values)
+        values["statsd"] = statsd_of(self._reading, values.pop("statsd", None), place)
         ignored = layer.ignored
         values["reports"], inside = reports_of(self._reading, values, place)
         if inside:

@@ -106,6 +106,16 @@ def _snake(name: str) -> str:
     return re.sub("[A-Z]", lambda found: "_" + found.group().lower(), name)
 
 
+STATSD = Section(
+    here="in `statsd`",
+    where="in `statsd`",
+    options=table(
+        Option(name="prefix", field="prefix", kind=Kind.TEXT),
+        Option(name="host", field="host", kind=Kind.TEXT),
+        Option(name="port", field="port", kind=Kind.INTEGER, minimum=1, maximum=65535),
+    ),
+)
+
 REACTIONS = ("onFailure", "onPermanentFailure", "onSuccess", "onTimeout", "onUnconfirmed", "onLate")
 """Options of a job that say whom to tell."""
 
@@ -114,4 +124,4 @@ JOB_REPORTS = tuple(
     for name in REACTIONS
 )
 
-REPORT_SECTIONS = (MAIL, WEBHOOK, SHELL, SENTRY, REPORT, SECRET, SECRETS, ON_FAILURE)
+REPORT_SECTIONS = (MAIL, WEBHOOK, SHELL, SENTRY, REPORT, SECRET, SECRETS, ON_FAILURE, STATSD)

@@ -18,6 +18,7 @@ from sexton.config.values import items, scalar, words
 from sexton.model.job import Place
 from sexton.model.report import MailReport, Report, Reports, SentryReport, ShellReport, WebhookReport
 from sexton.model.settings import Severity
+from sexton.model.statsd import StatsdSettings
 
 IGNORED = "ignored options"
 """Under this key a nested map carries the options in it that are not acted on."""
@@ -115,6 +116,17 @@ def _complete(
         reading.report(Severity.ERROR, place, f"`{where}` has no {names}",
                        f"write `{missing[0]}: null` to switch it off")
     return not missing
+
+
+def statsd_of(reading: Reading, values: Mapping[str, Any] | None, place: Place) -> StatsdSettings | None:
+    """Where a job's figures go; None for nowhere."""
+    if not values:
+        return None
+    missing = [f"`{name}`" for name in ("prefix", "host", "port") if name not in values]
+    if missing:
+        reading.report(Severity.ERROR, place, f"`statsd` has no {' and '.join(missing)}")
+        return None
+    return StatsdSettings(**values)
 
 
 def template(reading: Reading, option: Option, node: Node) -> Any:

@@ -13,7 +13,7 @@ from sexton.config.option import Option as Option
 from sexton.config.option import Section as Section
 from sexton.config.option import seconds as _seconds
 from sexton.config.option import table as _table
-from sexton.config.report_schema import JOB_REPORTS, REPORT_SECTIONS
+from sexton.config.report_schema import JOB_REPORTS, REPORT_SECTIONS, STATSD
 from sexton.model.job import (
     ConcurrencyPolicy,
     ConcurrencyScope,
@@ -151,6 +151,7 @@ _JOB_SHARED = _table(
     Option(name="verify", field="verify", kind=Kind.VERIFY, nullable=True),
     Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),
     Option(name="monitorResources", field="monitor_resources", kind=Kind.MONITORING, nullable=True),
+    Option(name="statsd", field="statsd", kind=Kind.MAP, inside=STATSD),
     *JOB_REPORTS,
 )
 
@@ -159,7 +160,7 @@ JOB_IGNORED = frozenset(
         "archiveOutput", "catchupJitterSeconds", "clusterPolicy",
         "onMissed", "pool", "poolSlots",
         "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries",
-        "sla", "startingDeadlineSeconds", "stateAllowedScopes", "statsd",
+        "sla", "startingDeadlineSeconds", "stateAllowedScopes",
     }
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ import msgspec
 from sexton import __version__
 from sexton.admission.decide import Refuse
 from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.measures import Measures
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader, ReloadResult
 from sexton.daemon.scheduler import Scheduler
@@ -111,12 +112,15 @@ class Control:
         self.scheduler = scheduler
         self.launcher = launcher
         self.supervisors = supervisors
-        self._logs_dropped = logs_dropped
+        self.logs_dropped = logs_dropped
         self.clock_watch = False
         self.containment_advice: str | None = None
         self.connections: Callable[[], Connections] = Connections
         self.accepts_failed: Callable[[], int] = lambda: 0
         self.reports: Callable[[], OutboxHealth] = OutboxHealth
+        self.statsd_dropped: Callable[[], int] = lambda: 0
+        self.measures = Measures()
+        self.version = __version__
         self._output_files = output_files
 
     # ---------------------------------------------------------------- asking
@@ -139,7 +143,7 @@ class Control:
             unconfirmed=sum(run.unconfirmed for run in self.registry), last_reload=last,
             reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
             launches_refused=self.launcher.refused_count,
-            mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self._logs_dropped(),
+            mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self.logs_dropped(),
             store_failures=self.launcher.facilities.counters.store_failures, store_problem=problem,
             unwritten_records=len(self._unwritten),
             connections=msgspec.structs.replace(self.connections(), not_accepted=self.accepts_failed()),

@@ -14,6 +14,7 @@ from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.report import Reports
 from sexton.model.retry import RetryPolicy
 from sexton.model.secret import Secret
+from sexton.model.statsd import StatsdSettings
 from sexton.model.verification import Verify
 
 
@@ -185,6 +186,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """None: a failure is final."""
     resource_limits: ResourceLimits | None = None
     monitor_resources: Monitoring | None = None
+    statsd: StatsdSettings | None = None
     reports: Reports | None = None
     """Whom to tell of its runs."""
 

@@ -38,6 +38,8 @@ class Facilities(msgspec.Struct, frozen=True):
     output_files: OutputFiles | None
     on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
+    on_started: Callable[[Run], None] = lambda run: None
+    """Told of each run that has a process."""
     on_amended: Callable[[Run, RunRecord], None] = lambda run, record: None
     """Told when a record was written anew because its run was seen gone, or abandoned, later."""
     confining: Confining = msgspec.field(default_factory=Confining)

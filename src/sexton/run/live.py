@@ -353,8 +353,9 @@ class Run:
         return RunRecord(
             launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
             exit_code=None if self.ended_mono is None else self.exit_code, stop=self._masked_stop(),
-            gone=self.all_gone(), verification=self.verification(), abandoned=self.abandoned, containment=self.containment, pid=self.pid,
-            pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
+            gone=self.all_gone(), verification=self.verification(), abandoned=self.abandoned,
+            containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks,
+            started_at=self.started_at, deadline_at=deadline_at,
             finished_at=self.ended_at, duration=self.duration, fail_reason=self._masked(self.fail_reason),
             output=self.capture.facts() if self.capture else None, usage=self.usage,
             limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),

@@ -31,6 +31,7 @@ from sexton.model.job import FailsWhen, JobSpec, ScheduleFields
 from sexton.model.limits import Monitoring, ResourceLimits
 from sexton.model.secret import SecretSource
 from sexton.model.settings import Configuration, Settings, StateSettings, WebSettings
+from sexton.model.statsd import StatsdSettings
 
 
 class SecretEntry(SecretSource):
@@ -40,7 +41,8 @@ class SecretEntry(SecretSource):
 
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
-PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8") + (REFERENCE / "reports.md").read_text("utf-8")
+PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8") + "".join(
+    (REFERENCE / name).read_text("utf-8") for name in ("reports.md", "metrics.md"))
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
@@ -58,6 +60,7 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("`webhook`", report_schema.WEBHOOK.options, report.WebhookReport),
     ("`shell`", report_schema.SHELL.options, report.ShellReport),
     ("`sentry`", report_schema.SENTRY.options, report.SentryReport),
+    ("statsd", report_schema.STATSD.options, StatsdSettings),
     ("Secrets", report_schema.SECRET.options, SecretSource),
 ]
 

@@ -92,7 +92,9 @@ class OutboxHealth(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 0
     channels: dict[str, Counts] = {}
     failing: tuple[str, ...] = ()
-    """Destinations whose latest delivery failed."""
+    """Destinations whose latest delivery failed; the first few."""
+    failing_count: int = 0
+    """How many of them there are."""
     last_failure: LastFailure | None = None
 
 
@@ -176,10 +178,11 @@ class Outbox:
 
     def health(self) -> OutboxHealth:
         with self._changed:
+            failing = sorted(name for name, lane in self._all_lanes() if lane.failures)
             return OutboxHealth(
                 waiting=self._waiting, in_flight=self._under_way,
                 channels={channel.value: msgspec.structs.replace(counts) for channel, counts in self._counts.items()},
-                failing=tuple(sorted(name for name, lane in self._all_lanes() if lane.failures)[:FAILING_SHOWN]),
+                failing=tuple(failing[:FAILING_SHOWN]), failing_count=len(failing),
                 last_failure=self._last_failure,
             )
 
