@@ -138,3 +138,5 @@ def _reports(control: Control) -> Iterator[Metric]:
                               value=control.statsd_dropped())
     yield CounterMetricFamily("sexton_log_lines_dropped", "Lines of the log that nobody read",
                               value=control.logs_dropped())
+    yield CounterMetricFamily("sexton_log_lines_suppressed", "Lines of the log that only repeated others",
+                              value=control.logs_suppressed())

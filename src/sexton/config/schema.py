@@ -26,7 +26,7 @@ from sexton.model.job import (
     WhenUnconfirmed,
 )
 from sexton.model.retry import RetryOn
-from sexton.model.settings import OnStoreUnavailable, Topology
+from sexton.model.settings import LogFormat, LogLevel, OnStoreUnavailable, Topology
 
 FAILS_WHEN = Section(
     here="in `failsWhen`",
@@ -220,6 +220,15 @@ STATE = Section(
     ignored=frozenset({"jobApi"}),
 )
 
+LOGGING = Section(
+    here="in `logging`",
+    where="in `logging`",
+    options=_table(
+        Option(name="format", field="format", kind=Kind.CHOICE, choices=LogFormat),
+        Option(name="level", field="level", kind=Kind.CHOICE, choices=LogLevel),
+    ),
+)
+
 TOP = Section(
     here="at the top level",
     where="at the top level of the file",
@@ -237,7 +246,7 @@ ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
 SECTIONS = (
-    DEFAULTS, JOB, FAILS_WHEN, VERIFY, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
+    DEFAULTS, JOB, FAILS_WHEN, VERIFY, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, LOGGING, TOP,
     ENVIRONMENT_ENTRY, *REPORT_SECTIONS,
 )
 

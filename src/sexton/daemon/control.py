@@ -119,6 +119,7 @@ class Control:
         self.accepts_failed: Callable[[], int] = lambda: 0
         self.reports: Callable[[], OutboxHealth] = OutboxHealth
         self.statsd_dropped: Callable[[], int] = lambda: 0
+        self.logs_suppressed: Callable[[], int] = lambda: 0
         self.measures = Measures()
         self.version = __version__
         self._output_files = output_files

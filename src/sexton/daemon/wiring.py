@@ -204,6 +204,7 @@ class Daemon:
         control.clock_watch = watch.active
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
+        control.logs_suppressed = lambda: self._logs.suppressed
         control.reports = reporting.outbox.health
         control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         gc.enable()

@@ -17,6 +17,7 @@ from sexton.config.schema import (
     ENVIRONMENT_ENTRY,
     FAILS_WHEN,
     JOB,
+    LOGGING,
     MONITORING,
     RESOURCE_LIMITS,
     SCHEDULE,
@@ -55,6 +56,7 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("`environment` and `env_file`", ENVIRONMENT_ENTRY.options, None),
     ("`secrets`", report_schema.SECRETS.options, SecretEntry),
     ("`web`", WEB.options, WebSettings),
+    ("`logging`", LOGGING.options, None),
     ("`state`", STATE.options, StateSettings),
     ("`mail`", report_schema.MAIL.options, report.MailReport),
     ("`webhook`", report_schema.WEBHOOK.options, report.WebhookReport),
@@ -84,6 +86,8 @@ def _written(option: Option, model: type | None) -> str:
         return special[option.name]
     if option in ENVIRONMENT_ENTRY.options.values() and option.name != "key":
         return "required, or one of the two below" if option.name == "value" else ""
+    if option in LOGGING.options.values():
+        return {"format": "human", "level": "that of -l"}[option.name]
     if option in report_schema.JOB_REPORTS:
         return "see below" if option.name == "onFailure" else "see [reports](reports.md)"
     defaults = {field.name: field.default for field in msgspec.structs.fields(model)} if model else {}
