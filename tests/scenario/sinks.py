@@ -82,7 +82,7 @@ class HookSink:
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
         app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_route("*", "/{mode}", self._answer)
+        app.router.add_route("*", "/{mode:.+}", self._answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handle_signals=False)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

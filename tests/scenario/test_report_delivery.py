@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from rig import NEVER, Rig, always, living, new_tag, until
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.utils import Dsn
 from sinks import HookSink, MailSink, SilentServer
 
 
@@ -228,6 +231,27 @@ def test_101_any_output_is_a_sound_mail(rig: Rig, mails: MailSink, hooks: HookSi
     assert "characters left out" in text or "lines discarded" in text
     assert len(b"\r\n".join(mails.lines)) < 2_000_000
     assert "täglich" in json.loads(hooks.requests[0][2])["text"]
+
+
+def test_an_event_for_sentry(rig: Rig, hooks: HookSink) -> None:
+    """The envelope is one that Sentry's own library reads, at the place that it derives from the DSN; texts are cut."""
+    dsn = f"http://k3y@127.0.0.1:{hooks.port}/sub/42"
+    rig.environment["DSN"] = dsn
+    rig.start([job("echo " + "x" * 500 + " >&2; exit 1", onFailure={"report": {"sentry": {
+        "dsn": {"fromEnvVar": "DSN"}, "maxStringLength": 100, "environment": "test", "level": "warning",
+        "extra": {"code": "{{ exit_code }}"}}}})])
+    run = rig.fire()
+    until(lambda: hooks.requests, what="an event")
+    ((asked, headers, body),) = hooks.requests
+    assert asked == "POST " + urlsplit(Dsn(dsn).to_auth().get_api_url()).path.lstrip("/")
+    assert "sentry_key=k3y" in headers["X-Sentry-Auth"]
+    (item,) = Envelope.deserialize(body).items
+    event = item.get_event()
+    assert event is not None
+    assert event["level"] == "warning" and event["environment"] == "test"
+    assert event["fingerprint"][0] == "sexton" and event["fingerprint"][2] == "j"
+    assert event["extra"]["run"] == run and event["extra"]["code"] == "1"
+    assert len(event["logentry"]["formatted"]) == 100
 
 
 def test_unread_reports_do_not_delay_the_end(rig: Rig, hooks: HookSink) -> None:

@@ -14,7 +14,7 @@ from sexton.model.job import JobSpec
 from sexton.model.report import Report, ReportEvent
 from sexton.model.run import RunRecord
 from sexton.model.secret import SecretSource
-from sexton.outcome.reporters import mail, shell, webhook
+from sexton.outcome.reporters import mail, sentry, shell, webhook
 from sexton.outcome.reporters.attempt import Attempt
 from sexton.outcome.reporters.events import events_of
 from sexton.outcome.reporters.facts import Facts, Output, cut_middle
@@ -102,6 +102,9 @@ def parcels_of(event: ReportEvent, report: Report, facts: Facts, weight: int = 0
     if (hook := report.webhook) is not None:
         yield parcel(Channel.WEBHOOK, webhook.destination_of(hook), hook.timeout, partial(webhook.deliver, hook, page),
                      secrets=(hook.url,))
+    if (events := report.sentry) is not None:
+        yield parcel(Channel.SENTRY, sentry.destination_of(events), sentry.SECONDS,
+                     partial(sentry.deliver, events, page), secrets=(events.dsn,))
     if (command := report.shell) is not None:
         # once: a command that has failed may have done its work all the same
         yield parcel(Channel.SHELL, shell.destination_of(facts), command.timeout,

@@ -24,7 +24,8 @@ def templates() -> list[str]:
                     and isinstance(node.func.value, ast.Name) and node.func.value.id == "logger":
                 place = LEVELS[node.func.attr]
                 texts = ast.walk(node.args[place]) if len(node.args) > place else ()
-                found += [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+                values = [text.value for text in texts if isinstance(text, ast.Constant)]
+                found += [value for value in values if isinstance(value, str)]
     return found
 
 
