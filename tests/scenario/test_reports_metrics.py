@@ -8,6 +8,8 @@ from urllib.parse import quote
 from prometheus_client.parser import text_string_to_metric_families
 from rig import NEVER, Rig, until
 
+LABELS = {"job_name", "status", "cause", "le", "mode", "channel", "result", "state", "schedule", "policy", "version",
+          "node"}
 WEIRD = 'we"ird\\name {job="x"} é'
 
 
@@ -18,7 +20,7 @@ def scrape(rig: Rig) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            assert set(sample.labels) <= {"job_name", "status"}, "no run ids and no error texts among the labels"
+            assert set(sample.labels) <= LABELS, "no run ids and no error texts among the labels"
             found[sample.name][tuple(sample.labels.values())] = sample.value
     return found
 

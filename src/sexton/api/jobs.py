@@ -55,10 +55,9 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
     facts = JobFacts(
         run_ids=[run.id for run in live], pids=[run.pid for run in live if run.pid is not None],
         unconfirmed=[run.id for run in live if run.unconfirmed],
-        next_fire=control.next_fire(entry.spec.name), is_reboot=control.is_reboot(entry),
-        pending_retry=control.retries.pending(entry.spec.name), paused=control.pauses.of(entry.spec.name),
-        breaches=control.sla.of(entry.spec.name),
-        now=control.clock.now(),
+        next_fire=control.next_fire(entry.spec.name), command=control.shown_command(entry.spec),
+        is_reboot=control.is_reboot(entry), pending_retry=control.retries.pending(entry.spec.name),
+        paused=control.pauses.of(entry.spec.name), breaches=control.sla.of(entry.spec.name), now=control.clock.now(),
         running_resources=running_resources(live),
     )
     return job_view(entry, facts)

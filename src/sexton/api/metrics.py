@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from sexton.api.job_metrics import daemon_figures, job_figures
 from sexton.api.use import resources_of
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome
@@ -50,6 +51,8 @@ class _Collector:
                                   value=health.connections.turned_away + health.connections.not_accepted)
         yield CounterMetricFamily("sexton_mirror_dropped_bytes", "Captured output not repeated: nobody read ours",
                                   value=health.mirror_dropped_bytes)
+        yield from daemon_figures(self._control)
+        yield from job_figures(self._control)
         yield from self._jobs()
 
     def _jobs(self) -> Iterator[Metric]:

@@ -175,6 +175,8 @@ class JobFacts(msgspec.Struct, kw_only=True):
     unconfirmed: list[str]
     pids: list[int]
     next_fire: datetime | None
+    command: str | tuple[str, ...]
+    """Without secrets."""
     is_reboot: bool
     pending_retry: PendingRetry | None
     paused: Pause | None
@@ -192,7 +194,7 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         scheduled_in = round((facts.next_fire - facts.now).total_seconds(), 3)
     last, skip = entry.last_run, entry.last_skip
     return JobView(
-        name=spec.name, enabled=spec.enabled, schedule=spec.schedule, command=spec.command,
+        name=spec.name, enabled=spec.enabled, schedule=spec.schedule, command=facts.command,
         captureStdout=spec.capture_stdout, captureStderr=spec.capture_stderr, utc=spec.utc, timezone=spec.timezone,
         running=bool(facts.run_ids), pids=facts.pids, runs=facts.run_ids,
         unconfirmed=facts.unconfirmed, scheduled_in=scheduled_in,

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 from yaml import MappingNode, Node, SequenceNode
 
-from sexton.config import failing
+from sexton.config import failing, secrets
 from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
 from sexton.config.reading import Claims, Reading
+from sexton.config.reports import REPORT_FIELDS, merged_maps, reports_of, statsd_of
 from sexton.config.schema import DEFAULTS, JOB
 from sexton.config.surroundings import EnvFile, read_env_file
 from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, FailsWhen, JobSpec, Place
@@ -30,16 +31,19 @@ EMPTY = Layer()
 
 
 def merged(base: Layer, over: Layer) -> Layer:
-    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `onFailure`, `sla`
-    and `environment` merge by key."""
+    """Put one layer over another: values replace; `failsWhen`, `resourceLimits`, `monitorResources`, `environment`,
+    `secrets`, `sla`, `onFailure`, `statsd` and what stands in reports merge by key."""
     if not base.values and not base.ignored:
         return over
     values = {**base.values, **over.values}
     for field in ("fails_when", "resource_limits", "monitor_resources", "sla"):
         if base.values.get(field) is not None and over.values.get(field) is not None:
             values[field] = {**base.values[field], **over.values[field]}
-    if "on_failure" in base.values and "on_failure" in over.values:
-        values["on_failure"] = failing.merged(base.values["on_failure"], over.values["on_failure"])
+    for field in (*REPORT_FIELDS, "statsd"):
+        if field in base.values and field in over.values:
+            values[field] = merged_maps(base.values[field], over.values[field])
+    if "secrets" in base.values and "secrets" in over.values:
+        values["secrets"] = secrets.merged(base.values["secrets"], over.values["secrets"])
     if "environment" in base.values and "environment" in over.values:
         values["environment"] = tuple(
             {**dict(base.values["environment"]), **dict(over.values["environment"])}.items()
@@ -110,13 +114,19 @@ class JobReader:
         if values.get("sla") is not None:
             values["sla"] = failing.promises_of(values["sla"])
         if "on_failure" in values:
-            values["retry"] = failing.policy_of(values.pop("on_failure"))
+            values["retry"] = failing.policy_of(values["on_failure"])
         file = values.pop("env_file", None)
         if file is not None:
             values["environment"] = tuple(
                 {**dict(self._env_file(file)), **dict(values.get("environment", ()))}.items()
             )
-        return JobSpec(place=place, ignored_options=layer.ignored, **values)
+        secrets.split(values)
+        values["statsd"] = statsd_of(self._reading, values.pop("statsd", None), place)
+        ignored = layer.ignored
+        values["reports"], inside = reports_of(self._reading, values, place)
+        if inside:
+            ignored = tuple(sorted({*ignored, *inside}))
+        return JobSpec(place=place, ignored_options=ignored, **values)
 
     def _env_file(self, file: EnvFile) -> tuple[tuple[str, str], ...]:
         if file not in self._variables:

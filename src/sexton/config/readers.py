@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sexton.config import addresses, caps, failing, surroundings, values
+from sexton.config import addresses, caps, failing, reports, secrets, surroundings, values
 from sexton.config.reading import Read
 from sexton.config.schema import Kind
 
@@ -18,7 +18,6 @@ READERS: Mapping[Kind, Read] = {
     Kind.COMMAND: values.command,
     Kind.SCHEDULE: values.schedule,
     Kind.FAILS_WHEN: values.fails_when,
-    Kind.ON_FAILURE: failing.on_failure,
     Kind.RETRY: failing.retry,
     Kind.VERIFY: failing.verify,
     Kind.SLA: failing.sla,
@@ -40,4 +39,11 @@ READERS: Mapping[Kind, Read] = {
     Kind.SIZE: caps.size,
     Kind.COUNT: caps.count,
     Kind.MONITORING: caps.monitoring,
+    Kind.MAP: reports.nested,
+    Kind.TEMPLATE: reports.template,
+    Kind.TEMPLATE_LIST: reports.template_list,
+    Kind.TEXT_MAP: reports.text_pairs,
+    Kind.SECRET: secrets.secret,
+    Kind.SECRETS: secrets.secrets,
+    Kind.SECRET_VALUE: secrets.secret_value,
 }

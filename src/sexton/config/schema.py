@@ -5,11 +5,15 @@ Defaults are not repeated here: they are those of `model.job.JobSpec` and `model
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
-
-import msgspec
-
+from sexton.config.option import LARGEST_COUNT as LARGEST_COUNT
+from sexton.config.option import LONGEST_SECONDS as LONGEST_SECONDS
+from sexton.config.option import MAX_NAME_CHARACTERS as MAX_NAME_CHARACTERS
+from sexton.config.option import Kind as Kind
+from sexton.config.option import Option as Option
+from sexton.config.option import Section as Section
+from sexton.config.option import seconds as _seconds
+from sexton.config.option import table as _table
+from sexton.config.report_schema import JOB_REPORTS, REPORT_SECTIONS, STATSD
 from sexton.model.job import (
     ConcurrencyPolicy,
     ConcurrencyScope,
@@ -23,94 +27,7 @@ from sexton.model.job import (
     WhenUnconfirmed,
 )
 from sexton.model.retry import RetryOn
-from sexton.model.settings import OnStoreUnavailable, Topology
-
-LONGEST_SECONDS = 1e9
-"""About 31 years: beyond it, dates overflow long before anything useful happens."""
-LARGEST_COUNT = 2**53
-MAX_NAME_CHARACTERS = 255
-
-
-class Kind(Enum):
-    """How the value of an option is read."""
-
-    TEXT = "text"
-    BOOLEAN = "true or false"
-    INTEGER = "whole number"
-    NUMBER = "number"
-    CHOICE = "one of a few words"
-    NAME = "job name"
-    COMMAND = "text or list of text"
-    SCHEDULE = "cron expression or map of fields"
-    TIMEZONE = "IANA time zone"
-    ENVIRONMENT = "list of key and value"
-    ENV_FILE = "path of a file"
-    DIRECTORY = "path of a folder"
-    ACCOUNT = "name or number"
-    PREFIX = "text with placeholders"
-    FAILS_WHEN = "map of true or false"
-    ON_FAILURE = "map of what follows a failure"
-    RETRY = "map of numbers"
-    RETRY_ON = "list of causes"
-    VERIFY = "map of a check"
-    SLA = "map of promises"
-    LISTEN = "list of addresses"
-    TEXT_LIST = "list of text"
-    VARIABLE_VALUE = "any text"
-    HEADERS = "map of text"
-    MODE = "octal number"
-    IDENTIFIER = "name usable as a folder"
-    LIMITS = "map of caps"
-    CPUS = "number of CPUs"
-    SIZE = "size"
-    COUNT = "whole number or max"
-    MONITORING = "true or false, or a map"
-
-
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One option: its name in the file, the field of the model it fills and what it accepts."""
-
-    name: str
-    field: str
-    kind: Kind
-    nullable: bool = False
-    interpolate: bool = True
-    minimum: float | None = None
-    above: float | None = None
-    """An exclusive lower bound."""
-    maximum: float = LARGEST_COUNT
-    choices: type[Enum] | None = None
-    unit: str = ""
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of map in the file, and what may stand in it."""
-
-    here: str
-    """How messages say that a key stands in it."""
-    where: str
-    """How messages say that a key belongs into it."""
-    options: Mapping[str, Option]
-    ignored: frozenset[str] = frozenset()
-    """Options of the reference daemon that are accepted but not acted on."""
-    refused: Mapping[str, str] = {}
-    """Options that must not be ignored, each with the reason."""
-    elsewhere: Mapping[str, str] = {}
-    """Keys that people put here by mistake, each with what to do instead."""
-
-    def known(self) -> list[str]:
-        return [*self.options, *self.ignored]
-
-
-def _table(*options: Option) -> dict[str, Option]:
-    return {option.name: option for option in options}
-
-
-def _seconds(name: str, field: str, **more: object) -> Option:
-    return msgspec.structs.replace(
-        Option(name=name, field=field, kind=Kind.NUMBER, maximum=LONGEST_SECONDS, unit=" of seconds"), **more
-    )
-
+from sexton.model.settings import LogFormat, LogLevel, OnStoreUnavailable, Topology
 
 FAILS_WHEN = Section(
     here="in `failsWhen`",
@@ -157,13 +74,6 @@ RETRY = Section(
     ),
 )
 
-ON_FAILURE = Section(
-    here="in `onFailure`",
-    where="in `onFailure`",
-    options=_table(Option(name="retry", field="retry", kind=Kind.RETRY)),
-    ignored=frozenset({"report"}),
-)
-
 RESOURCE_LIMITS = Section(
     here="in `resourceLimits`",
     where="in `resourceLimits`",
@@ -205,6 +115,8 @@ ENVIRONMENT_ENTRY = Section(
     options=_table(
         Option(name="key", field="key", kind=Kind.TEXT),
         Option(name="value", field="value", kind=Kind.VARIABLE_VALUE),
+        Option(name="fromFile", field="from_file", kind=Kind.DIRECTORY),
+        Option(name="fromEnvVar", field="from_env_var", kind=Kind.TEXT),
     ),
 )
 
@@ -221,6 +133,7 @@ _JOB_SHARED = _table(
     Option(name="timezone", field="timezone", kind=Kind.TIMEZONE, nullable=True),
     Option(name="dayRule", field="day_rule", kind=Kind.CHOICE, choices=DayRule),
     Option(name="environment", field="environment", kind=Kind.ENVIRONMENT),
+    Option(name="secrets", field="secrets", kind=Kind.SECRETS),
     Option(name="env_file", field="env_file", kind=Kind.ENV_FILE, nullable=True),
     Option(name="workingDirectory", field="working_directory", kind=Kind.DIRECTORY, nullable=True),
     Option(name="user", field="user", kind=Kind.ACCOUNT, nullable=True),
@@ -251,17 +164,16 @@ _JOB_SHARED = _table(
     Option(name="failsWhen", field="fails_when", kind=Kind.FAILS_WHEN),
     Option(name="verify", field="verify", kind=Kind.VERIFY, nullable=True),
     Option(name="sla", field="sla", kind=Kind.SLA, nullable=True),
-    Option(name="onFailure", field="on_failure", kind=Kind.ON_FAILURE),
     Option(name="resourceLimits", field="resource_limits", kind=Kind.LIMITS, nullable=True),
     Option(name="monitorResources", field="monitor_resources", kind=Kind.MONITORING, nullable=True),
+    Option(name="statsd", field="statsd", kind=Kind.MAP, inside=STATSD),
+    *JOB_REPORTS,
 )
 
 JOB_IGNORED = frozenset(
     {
-        "archiveOutput", "clusterPolicy", "onLate",
-        "onPermanentFailure", "onSuccess", "pool", "poolSlots",
-        "queuePriority", "queueTimeout", "redactArchivedSecrets", "retries", "secrets",
-        "stateAllowedScopes", "statsd",
+        "archiveOutput", "clusterPolicy", "pool", "poolSlots", "queuePriority", "queueTimeout",
+        "redactArchivedSecrets", "retries", "stateAllowedScopes",
     }
 )  # fmt: skip
 
@@ -321,6 +233,15 @@ STATE = Section(
     ignored=frozenset({"jobApi"}),
 )
 
+LOGGING = Section(
+    here="in `logging`",
+    where="in `logging`",
+    options=_table(
+        Option(name="format", field="format", kind=Kind.CHOICE, choices=LogFormat),
+        Option(name="level", field="level", kind=Kind.CHOICE, choices=LogLevel),
+    ),
+)
+
 TOP = Section(
     here="at the top level",
     where="at the top level of the file",
@@ -338,13 +259,11 @@ ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
 SECTIONS = (
-    DEFAULTS, JOB, FAILS_WHEN, SLA, VERIFY, ON_FAILURE, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, TOP,
-    ENVIRONMENT_ENTRY,
+    DEFAULTS, JOB, FAILS_WHEN, SLA, VERIFY, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, LOGGING, TOP,
+    ENVIRONMENT_ENTRY, *REPORT_SECTIONS,
 )
 
 _INSIDE_IGNORED = {
-    "retry": "in `onFailure`",
-    "report": "in `onFailure`, `onPermanentFailure` or `onSuccess`",
     "maximumRetries": "in `onFailure.retry`",
     "initialDelay": "in `onFailure.retry`",
     "maximumDelay": "in `onFailure.retry`",

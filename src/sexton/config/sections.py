@@ -9,7 +9,7 @@ from yaml import MappingNode, Node
 from sexton.config.document import described
 from sexton.config.mapping import fields, plain
 from sexton.config.reading import Reading, shown
-from sexton.config.schema import STATE, WEB, Section
+from sexton.config.schema import LOGGING, STATE, WEB, Section
 from sexton.model.settings import StateSettings, WebSettings
 
 DAY_SECONDS = 86400.0
@@ -51,16 +51,23 @@ def _value_node(node: Node, key: str) -> Node:
 
 
 def logging(reading: Reading, node: Node) -> dict[str, Any] | None:
-    """A map for `logging.config.dictConfig`, passed on as it stands."""
+    """`format` and `level` of the daemon's own lines, or a map for `logging.config.dictConfig`, passed on as it is."""
     if not isinstance(node, MappingNode):
-        reading.error(node, f"`logging`: expected a map for Python's dictConfig, got {described(node)}")
+        reading.error(node, f"`logging`: expected a map for Python's dictConfig, got {described(node)}", _LOGGING_HINT)
         return None
-    values: dict[str, Any] = plain(reading, node)
-    if "version" not in values:
-        reading.error(node, "`logging` has no `version`", "write `version: 1`")
+    names = {key.value for key, _ in node.value}
+    if names & {"format", "level"} and "version" not in names:
+        values, _, _ = fields(reading, node, LOGGING)
+        return {name: value.value for name, value in values.items()}
+    config: dict[str, Any] = plain(reading, node)
+    if "version" not in config:
+        reading.error(node, "`logging` has no `version`", "write `version: 1`, or `format: json`")
         return None
-    if values["version"] not in (1, "1") or isinstance(values["version"], bool):
-        shown_version = shown(str(values["version"]))
+    if config["version"] not in (1, "1") or isinstance(config["version"], bool):
+        shown_version = shown(str(config["version"]))
         reading.error(_value_node(node, "version"), f"`version` of `logging` must be 1, got {shown_version}")
         return None
-    return {**values, "version": 1}
+    return {**config, "version": 1}
+
+
+_LOGGING_HINT = "write for example `logging: {format: json}`"

@@ -17,6 +17,7 @@ from sexton.config.scalars import INTEGER, is_empty, is_null
 from sexton.config.schema import ENVIRONMENT_ENTRY, Option
 from sexton.config.values import items, scalar, text, words
 from sexton.model.job import Place
+from sexton.model.secret import SecretSource
 from sexton.model.settings import Severity
 
 
@@ -134,7 +135,7 @@ def environment(reading: Reading, option: Option, node: Node) -> Any:
     entries = items(reading, option, node, "`key` and `value`")
     if isinstance(entries, Invalid):
         return INVALID
-    result: dict[str, str] = {}
+    result: dict[str, str | SecretSource] = {}
     sound = True
     for entry in entries:
         pair = _variable(reading, entry)
@@ -147,15 +148,19 @@ def environment(reading: Reading, option: Option, node: Node) -> Any:
     return tuple(result.items()) if sound else INVALID
 
 
-def _variable(reading: Reading, entry: Node) -> tuple[str, str] | None:
+def _variable(reading: Reading, entry: Node) -> tuple[str, str | SecretSource] | None:
     if not isinstance(entry, MappingNode):
         hint = "write `- key: NAME` and below it `value: ...`"
         reading.error(entry, f"`environment`: expected `key` and `value`, got {described(entry)}", hint)
         return None
     before = len(reading.findings)
     values, _, _ = fields(reading, entry, ENVIRONMENT_ENTRY)
-    missing = [part for part in ("key", "value") if part not in values]
+    places = [part for part in ("value", "from_file", "from_env_var") if part in values]
+    missing = [part for part in ("key", "value") if part not in (*values, *(["value"] if places else []))]
     if len(reading.findings) > before:
+        return None
+    if len(places) > 1:
+        reading.error(entry, "`environment`: an entry with more than one of `value`, `fromFile` and `fromEnvVar`")
         return None
     if missing:
         reading.error(entry, f"`environment`: an entry without `{missing[0]}`")
@@ -163,7 +168,9 @@ def _variable(reading: Reading, entry: Node) -> tuple[str, str] | None:
     if "=" in values["key"] or "\n" in values["key"]:
         reading.error(entry, f"`environment`: {shown(values['key'])} cannot be the name of a variable")
         return None
-    return values["key"], values["value"]
+    if "value" in values:
+        return values["key"], values["value"]
+    return values["key"], SecretSource(**{places[0]: values[places[0]]})
 
 
 def variable_value(reading: Reading, option: Option, node: Node) -> Any:

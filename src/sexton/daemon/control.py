@@ -15,6 +15,7 @@ from sexton import __version__
 from sexton.admission.decide import Refuse
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.measures import Measures
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader, ReloadResult
 from sexton.daemon.scheduler import Scheduler
@@ -25,8 +26,10 @@ from sexton.execution.messages import Stream
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
+from sexton.model.job import JobSpec
 from sexton.model.pause import Pause
 from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
+from sexton.outcome.reporters.outbox import OutboxHealth
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import AbandonRequested, StopRequested
@@ -80,6 +83,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     store_problem: str | None
     unwritten_records: int
     connections: Connections
+    reports: OutboxHealth
     supervisors: dict[str, int]
     configuration_warnings: tuple[str, ...]
     clock_watch: bool
@@ -116,11 +120,16 @@ class Control:
         self.scheduler = scheduler
         self.launcher = launcher
         self.supervisors = supervisors
-        self._logs_dropped = logs_dropped
+        self.logs_dropped = logs_dropped
         self.clock_watch = False
         self.containment_advice: str | None = None
         self.connections: Callable[[], Connections] = Connections
         self.accepts_failed: Callable[[], int] = lambda: 0
+        self.reports: Callable[[], OutboxHealth] = OutboxHealth
+        self.statsd_dropped: Callable[[], int] = lambda: 0
+        self.logs_suppressed: Callable[[], int] = lambda: 0
+        self.measures = Measures()
+        self.version = __version__
         self._output_files = output_files
 
     # ---------------------------------------------------------------- asking
@@ -144,11 +153,11 @@ class Control:
             reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
             launches_refused=self.launcher.refused_count, missed_made_up=self.catchup.launched,
             missed_given_up=self.catchup.given_up,
-            mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self._logs_dropped(),
+            mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self.logs_dropped(),
             store_failures=self.launcher.facilities.counters.store_failures, store_problem=problem,
             unwritten_records=len(self._unwritten),
             connections=msgspec.structs.replace(self.connections(), not_accepted=self.accepts_failed()),
-            supervisors=self.supervisors.counts,
+            reports=self.reports(), supervisors=self.supervisors.counts,
             configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
             clock_watch=self.clock_watch,
         )
@@ -159,6 +168,15 @@ class Control:
         if entry is None:
             raise Unknown(f"no job is named {name!r}")
         return entry
+
+    def shown_command(self, spec: JobSpec) -> str | tuple[str, ...]:
+        """Without what is known to be a secret of the job."""
+        if not spec.secrets:
+            return spec.command
+        vault = self.launcher.facilities.vault
+        if isinstance(spec.command, str):
+            return vault.text_of(spec.name, spec.secrets, spec.command)
+        return tuple([vault.text_of(spec.name, spec.secrets, part) for part in spec.command])
 
     def live_runs(self, name: str) -> list[Run]:
         """The job's runs that are not recorded yet, or that keep their place all the same."""

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from sexton.daemon.measures import DURATION_BOUNDS, Histogram
 from sexton.execution.capture import CUT_MARK
 from sexton.model.job import JobSpec
-from sexton.model.run import Outcome, RunRecord, StopCause
+from sexton.model.run import EXIT_NOT_STARTED, Outcome, RunRecord, StopCause
 from sexton.store.port import JobHistory
 
 REMEMBERED_RUNS = 20
@@ -25,16 +26,47 @@ class Skip:
         self.at, self.reason, self.scheduled_for = at, reason, scheduled_for
 
 
+class Figures:
+    """Counted by this process, for the metrics."""
+
+    __slots__ = ("cpu_system", "cpu_user", "durations", "last_ended", "peak_rss", "start_failures", "stops")
+
+    def __init__(self) -> None:
+        self.stops: dict[StopCause, int] = {}
+        self.start_failures = 0
+        self.cpu_user = self.cpu_system = 0.0
+        self.peak_rss = 0
+        self.durations: Histogram | None = None
+        """None before the first run: most jobs of a large configuration run seldom."""
+        self.last_ended: dict[Outcome, datetime] = {}
+
+    def add(self, record: RunRecord) -> None:
+        if record.stop is not None:
+            self.stops[record.stop.cause] = self.stops.get(record.stop.cause, 0) + 1
+        self.start_failures += record.exit_code == EXIT_NOT_STARTED and record.pid is None
+        if record.usage is not None:
+            self.cpu_user += record.usage.cpu_user_seconds
+            self.cpu_system += record.usage.cpu_system_seconds
+            self.peak_rss = max(self.peak_rss, record.usage.max_rss_bytes)
+        if record.duration is not None:
+            if self.durations is None:
+                self.durations = Histogram(DURATION_BOUNDS)
+            self.durations.add(record.duration)
+        if record.outcome is not None and record.finished_at is not None:
+            self.last_ended[record.outcome] = record.finished_at
+
+
 class JobEntry:
     """One job and what has become of its runs in this process (and, with a store, before)."""
 
     __slots__ = (
-        "final_failures", "last_lines", "last_skip", "left_behind", "memory_exceeded", "recent", "skipped", "spec",
-        "timeouts", "totals", "unconfirmed",
+        "figures", "final_failures", "last_lines", "last_skip", "left_behind", "memory_exceeded", "recent", "skipped",
+        "spec", "timeouts", "totals", "unconfirmed",
     )
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
+        self.figures = Figures()
         self.recent: deque[RunRecord] = deque(maxlen=REMEMBERED_RUNS)
         self.totals: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         """Runs recorded by this process: a counter that only rises."""
@@ -69,6 +101,7 @@ class JobEntry:
 
     def remember(self, record: RunRecord) -> None:
         self.recent.append(record)
+        self.figures.add(record)
         if record.outcome is not None:
             self.totals[record.outcome] += 1
         self.memory_exceeded += record.limits is not None and record.limits.memory_exceeded
@@ -92,7 +125,7 @@ class JobEntry:
     def last_run(self) -> RunRecord | None:
         """The run that ended last (ties: recorded later), whatever the order of recording was."""
         last: RunRecord | None = None
-        for record in self.recent:
+        for record in tuple(self.recent):  # a copy: a scrape looks from a thread of its own
             if record.finished_at is not None and (last is None or last.finished_at is None
                                                    or record.finished_at >= last.finished_at):
                 last = record

@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import logging.config
 import logging.handlers
+import socket
 import threading
 import time
-from queue import SimpleQueue
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any
+
+from sexton.daemon.loglines import JsonLines, Repeats
 
 QUEUE_LIMIT = 10_000
 GATHER_SECONDS, GATHER_MOST = 0.1, 1.0
@@ -36,6 +40,7 @@ class _Dropping(logging.handlers.QueueHandler):
         self.dropped = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        record.template, record.arguments = record.msg, record.args
         record.message = _one_line(record.getMessage())
         record.msg, record.args = record.message, None
         if record.exc_info and not record.exc_text:
@@ -89,13 +94,16 @@ class LogThread:
     """Puts a queue between every logger and the handlers of the root logger."""
 
     def __init__(self, level: str, settings: dict[str, Any] | None) -> None:
-        """`settings` is a dictConfig (section `logging`); without it, lines go to stderr at `level`.
+        """`settings` is the section `logging`: a dictConfig, or `format` and `level` of lines to stderr; without it
+        they are for people and at `level`.
 
         Raises ValueError when the dictConfig is not acceptable.
         """
         root = logging.getLogger()
-        if settings is None:
-            self._plain(root, level)
+        if settings is None or "version" not in settings:
+            chosen = settings or {}
+            as_json = chosen.get("format") == "json"
+            self._plain(root, chosen.get("level") or level, JsonLines(socket.gethostname()) if as_json else _Lines())
         else:
             try:
                 logging.config.dictConfig({"disable_existing_loggers": False, **settings})
@@ -103,15 +111,18 @@ class LogThread:
                 raise ValueError(f"logging: {refused}") from None
         self._handlers = root.handlers[:] or [_Stderr()]
         self._queue: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
+        self._repeats = Repeats()
         self._front = _Dropping(self._queue)
         root.handlers[:] = [self._front]
+        self.mask: Callable[[str], str] = lambda text: text
+        """Takes secrets out of each line; asked on the thread that writes."""
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
     @staticmethod
-    def _plain(root: logging.Logger, level: str) -> None:
+    def _plain(root: logging.Logger, level: str, lines: logging.Formatter) -> None:
         handler = _Stderr()
-        handler.setFormatter(_Lines())
+        handler.setFormatter(lines)
         root.handlers[:] = [handler]
         root.setLevel(level)
         # What our format does not show need not be found out for each line (logging howto, "Optimization").
@@ -119,26 +130,53 @@ class LogThread:
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
     @property
+    def suppressed(self) -> int:
+        """Lines that only repeated others."""
+        return self._repeats.suppressed
+
+    @property
     def dropped(self) -> int:
         return self._front.dropped
 
     def _write(self) -> None:
         while True:
-            record = self._queue.get()
+            try:
+                record = self._queue.get(timeout=1.0 if self._repeats.waiting else None)
+            except Empty:
+                self._tell_repeats()
+                self._flush()
+                continue
             if record is not None and record.levelno < logging.WARNING:
                 self._gather()
             self._front.urgent.clear()
             for _ in range(BATCH):
                 if record is None:
+                    self._tell_repeats(all_of_them=True)
                     self._flush()
                     return
-                for handler in self._handlers:
-                    if record.levelno >= handler.level:
-                        handler.handle(record)
+                if self._repeats.lets_pass(record, time.monotonic()):
+                    self._hand_out(record)
                 if self._queue.empty():
                     break
                 record = self._queue.get()
+            self._tell_repeats()
             self._flush()
+
+    def _hand_out(self, record: logging.LogRecord) -> None:
+        self._mask(record)
+        for handler in self._handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+
+    def _tell_repeats(self, *, all_of_them: bool = False) -> None:
+        if self._repeats.waiting:
+            for record in self._repeats.summaries(time.monotonic(), all_of_them=all_of_them):
+                self._hand_out(record)
+
+    def _mask(self, record: logging.LogRecord) -> None:
+        record.msg = record.message = self.mask(record.message)
+        if record.exc_text:
+            record.exc_text = self.mask(record.exc_text)
 
     def _gather(self) -> None:
         """Until it is quiet, somebody has something urgent, or it has been long enough."""

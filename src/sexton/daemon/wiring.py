@@ -20,11 +20,14 @@ from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
+from sexton.daemon.measures import Measures
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
+from sexton.daemon.reporting import Reporting
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.sla import SlaWatch
+from sexton.daemon.statsd import Statsd, start_lines, stop_lines
 from sexton.daemon.timetable import occurrences_for
 from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
@@ -144,16 +147,27 @@ class Daemon:
         kept: KeptRuns | None, found: list[Found],
     ) -> None:
         jobs, registry = Jobs(), Registry()
+        measures, statsd = Measures(), Statsd()
+        reporting = Reporting(lambda name: None if (entry := jobs.get(name)) is None else entry.spec)
 
         def on_recorded(run: Run, record: RunRecord) -> None:
             fate = retries.recorded(run, record)
+            reporting.on_recorded(run, record, permanent=fate is Fate.FINAL)
+            measures.recorded(record, run.job.jitter)
+            if (where := run.job.statsd) is not None:
+                statsd.send(where, stop_lines(where.prefix, record))
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.remember(record)
                 entry.final_failures += fate is Fate.FINAL
                 lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 
+        def on_started(run: Run) -> None:
+            if (where := run.job.statsd) is not None:
+                statsd.send(where, start_lines(where.prefix))
+
         def on_amended(run: Run, record: RunRecord) -> None:
+            measures.proven(record)
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.amend(record)
 
@@ -161,8 +175,10 @@ class Daemon:
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
+            on_started=on_started,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
+        self._logs.mask = facilities.vault.text
         launcher = Launcher(facilities, node, cgroup.boot_id())
         pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(
@@ -195,6 +211,9 @@ class Daemon:
         control.clock_watch = watch.active
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
+        control.logs_suppressed = lambda: self._logs.suppressed
+        control.reports = reporting.outbox.health
+        control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
@@ -212,6 +231,8 @@ class Daemon:
             launcher.shutting_down = True
             scheduler.stop()
             await drain(registry, reloader.settings.shutdown_timeout, self._at_once)
+            await reporting.flush(self._at_once)
+            statsd.close()
             if len(facilities.unwritten):
                 await facilities.unwritten.offer(store)
             if len(facilities.unwritten):

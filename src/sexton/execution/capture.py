@@ -13,10 +13,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+from sexton.execution.birth.redact import Redactor
 from sexton.execution.keeping import KeptLog
 from sexton.execution.messages import ExecutionMessage, Stream, StreamClosed
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import RunLog
+from sexton.execution.secrets import Masks
 from sexton.model.job import JobSpec
 from sexton.model.run import OutputFacts, StreamSize
 
@@ -75,10 +77,13 @@ class Follower:
 class _Source:
     """One captured stream: its pipe and its unfinished line."""
 
-    __slots__ = ("bytes", "capacity", "cutting", "enlarged", "fd", "held", "name", "prefix", "timer", "truncated")
+    __slots__ = (
+        "bytes", "capacity", "cutting", "enlarged", "fd", "held", "name", "prefix", "redactor", "timer", "truncated",
+    )
 
-    def __init__(self, name: Stream, fd: int | None, prefix: bytes) -> None:
+    def __init__(self, name: Stream, fd: int | None, prefix: bytes, redactor: Redactor | None = None) -> None:
         self.name = name
+        self.redactor = redactor
         self.fd = fd
         self.prefix = prefix
         self.held = b""
@@ -134,13 +139,15 @@ class Capture:
 
     def __init__(
         self, job: JobSpec, post: Callable[[ExecutionMessage], None], mirror: Mirror | None,
-        log: RunLog | KeptLog | None,
+        log: RunLog | KeptLog | None, masks: Masks | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._job = job
         self._post = post
         self._mirror = mirror if job.mirror_output else None
         self.log = log
+        self._masks = masks
+        """None as well where the run's supervisor masks already."""
         self._sources: dict[Stream, _Source] = {}
         self._head: list[Piece] = []
         self._head_bytes = 0
@@ -166,7 +173,8 @@ class Capture:
                 raise
             os.set_blocking(read, False)
             prefix = self._job.stream_prefix.format(job_name=self._job.name, stream_name=stream.value)
-            source = _Source(stream, read, prefix.encode("utf-8", "replace"))
+            redactor = self._masks.stream() if self._masks is not None else None
+            source = _Source(stream, read, prefix.encode("utf-8", "replace"), redactor)
             self._sources[stream] = source
             self._loop.add_reader(read, self._drain, source)
             ends.append((write, number))
@@ -216,6 +224,12 @@ class Capture:
         source.timer = self._loop.call_later(seconds, self._drain, source)
 
     def _take(self, source: _Source, data: bytes) -> None:
+        """The one way in: what is masked here is seen nowhere."""
+        if source.redactor is not None:
+            data = source.redactor.feed(data)
+        self._split(source, data)
+
+    def _split(self, source: _Source, data: bytes) -> None:
         source.bytes += len(data)
         cut = data.rfind(b"\n") + 1
         if cut:
@@ -272,6 +286,8 @@ class Capture:
             source.timer.cancel()
         os.close(source.fd)
         source.fd = None
+        if source.redactor is not None:
+            self._split(source, source.redactor.finish())
         if source.held:
             self._pass_on(source, Piece(source.name, source.held, rest=source.cutting))
             source.held = b""
@@ -328,6 +344,11 @@ class Capture:
             stdout=size(Stream.STDOUT), stderr=size(Stream.STDERR), log=log.name if log else None,
             log_dropped_bytes=log.dropped if log else 0,
         )
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much output memory holds."""
+        return self._head_bytes + self._tail_bytes
 
     def pieces(self) -> Iterator[Piece]:
         """What memory holds of the output, in order."""

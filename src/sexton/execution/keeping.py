@@ -29,7 +29,7 @@ STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
 
 class Terms(msgspec.Struct, frozen=True):
     """What a later daemon must know of the run, whatever the configuration says by then. The supervisor carries it
-    unread. What may be secret or large (command, environment, standard input) is left out."""
+    unread. What may be secret or large (command, environment, secrets, standard input, reports) is left out."""
 
     job: JobSpec
     launch: Launch
@@ -37,7 +37,8 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 def terms_of(job: JobSpec, launch: Launch, limits: Intended | None) -> bytes:
-    return msgspec.json.encode(Terms(replace(job, command="-", environment=(), stdin=None), launch, limits))
+    bare = replace(job, command="-", environment=(), secrets=(), stdin=None, reports=None)
+    return msgspec.json.encode(Terms(bare, launch, limits))
 
 
 def read_terms(data: bytes) -> Terms:
@@ -109,12 +110,15 @@ class Keeping(msgspec.Struct, frozen=True):
     ends_leftovers: bool
     terms: bytes
     log: KeptLog
+    masks: list[bytes]
+    """What the supervisor takes out of the output before it passes it on."""
 
     def request(self) -> dict[str, Any]:
         return {
             "run": self.run, "directory": str(self.directory), "output": str(self.output), "cap": self.cap,
             "timeout": self.timeout, "grace": self.grace, "tree": self.grace_is_for_the_tree,
             "at_exit": self.ends_at_exit, "ends_leftovers": self.ends_leftovers, "terms": self.terms,
+            "masks": self.masks,
         }
 
 
@@ -126,12 +130,13 @@ class KeptRuns:
         self._output = output.absolute()
         self._cap = cap
 
-    def keeping(self, job: JobSpec, launch: Launch, limits: Intended | None) -> Keeping:
+    def keeping(self, job: JobSpec, launch: Launch, limits: Intended | None, masks: list[bytes]) -> Keeping:
         return Keeping(
             run=launch.id, directory=self.directory, output=self._output / log_name(launch.id), cap=self._cap,
             timeout=job.execution_timeout, grace=job.kill_timeout,
             grace_is_for_the_tree=job.kill_waits_for is KillWaitsFor.TREE, ends_at_exit=job.ends_when is EndsWhen.EXIT,
             ends_leftovers=job.leftovers is Leftovers.KILL, terms=terms_of(job, launch, limits), log=KeptLog(launch.id),
+            masks=masks,
         )
 
     def names(self) -> set[str]:

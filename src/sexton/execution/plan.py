@@ -6,6 +6,7 @@ import grp
 import logging
 import os
 import pwd
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -94,15 +95,17 @@ def nice_of(priority: Priority) -> int:
 
 def plan(
     job: JobSpec, run_id: str, scheduled_for: str | None, node: str, confined: tuple[Any, ...] | None = None,
-    attempt: int = 1,
+    attempt: int = 1, secrets: Mapping[str, str] | None = None,
 ) -> Plan:
     """What to execute for one run of the job. Raises SpawnError when it cannot be worked out.
 
-    The variables that name the run come last and cannot be overridden; both our own prefix and the
-    reference daemon's are set, so that scripts written for it keep working.
+    `secrets` lie over the job's own variables. Those that name the run come last and cannot be overridden; both our own
+    prefix and the reference daemon's are set, so that scripts written for it keep working.
     """
     argv = (job.shell, "-c", job.command) if isinstance(job.command, str) else job.command
     environment = {key.encode(): value.encode() for key, value in job.environment}
+    if secrets:
+        environment.update((os.fsencode(key), os.fsencode(value)) for key, value in secrets.items())
     identifier, name = run_id.encode(), job.name.encode("utf-8", "surrogateescape")
     host, scheduled = node.encode(), (scheduled_for or "").encode()
     for prefix in PREFIXES:

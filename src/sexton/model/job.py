@@ -11,8 +11,11 @@ from enum import Enum
 import msgspec
 
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.report import Reports
 from sexton.model.retry import RetryPolicy
+from sexton.model.secret import Secret
 from sexton.model.sla import Sla
+from sexton.model.statsd import StatsdSettings
 from sexton.model.verification import Verify
 
 
@@ -154,6 +157,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     environment: tuple[tuple[str, str], ...] = ()
     """Variables added to the daemon's environment, `env_file` already merged in (environment wins)."""
+    secrets: tuple[Secret, ...] = ()
+    """Variables whose values are looked up at each start and masked in everything that is kept or told of the run."""
     working_directory: str | None = None
     user: str | int | None = None
     group: str | int | None = None
@@ -198,6 +203,9 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """None: a failure is final."""
     resource_limits: ResourceLimits | None = None
     monitor_resources: Monitoring | None = None
+    statsd: StatsdSettings | None = None
+    reports: Reports | None = None
+    """Whom to tell of its runs."""
 
     ignored_options: tuple[str, ...] = ()
     """Options of the reference daemon that were accepted but that Sexton does not act on yet."""

@@ -21,6 +21,21 @@ class Topology(Enum):
     SHARED = "shared"
 
 
+class LogFormat(Enum):
+    """How the daemon's own lines are written."""
+
+    HUMAN = "human"
+    JSON = "json"
+
+
+class LogLevel(Enum):
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
 class WebSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Where the HTTP API listens. Only loopback addresses and unix sockets until tokens exist."""
 

@@ -41,6 +41,7 @@ from sexton.run.mailbox import StopRequested
 from sexton.run.recording import amend, record, verdict_of
 from sexton.run.subject import Subject
 from sexton.run.unconfirmed import keep_place
+from sexton.run.unlocking import unlock_secrets
 
 logger = logging.getLogger("sexton.run")
 
@@ -119,6 +120,8 @@ async def _start(run: Run, daemon: Facilities) -> None:
     if run.stop is not None:
         return
     try:
+        if run.job.secrets:
+            await unlock_secrets(run, daemon.vault)
         _submit(run, daemon)
     except (SpawnError, OSError) as failure:
         run.fail_reason = str(failure) if isinstance(failure, LimitsRefused) else f"could not be started: {failure}"
@@ -140,6 +143,8 @@ async def _start(run: Run, daemon: Facilities) -> None:
         await _until(run, lambda: run.swept)  # it may have started the process: not over before nothing can be left
     elif run.started is not None:
         run.advance(Phase.RUNNING)
+        if not run.is_check:
+            daemon.on_started(run)
         if run.is_check:
             return
         daemon.confining.watch(run)
@@ -200,16 +205,17 @@ def _submit(run: Run, daemon: Facilities) -> None:
     scheduled = run.launch.scheduled_for
     confined = daemon.confining.confine(run)
     what = plan(run.job, run.id, scheduled.isoformat() if scheduled else None, run.launch.node, confined,
-                run.launch.attempt)
+                run.launch.attempt, run.unlocked.variables if run.unlocked is not None else None)
+    masks = run.unlocked.masks if run.unlocked is not None else None
     keeping = None
     if daemon.kept is not None and run.launch.keep:
-        keeping = daemon.kept.keeping(run.job, run.launch, run.limits)
+        keeping = daemon.kept.keeping(run.job, run.launch, run.limits, masks.forms if masks is not None else [])
     log: RunLog | KeptLog | None = keeping.log if keeping is not None else None
     if keeping is None and daemon.output_files is not None and (run.job.capture_stdout or run.job.capture_stderr):
         log = daemon.output_files.start(run.id)
     fds: list[tuple[int, int]] = []
     if run.job.capture_stdout or run.job.capture_stderr:
-        run.capture = Capture(run.job, run.mailbox.post, daemon.mirror, log)
+        run.capture = Capture(run.job, run.mailbox.post, daemon.mirror, log, masks if keeping is None else None)
         fds = run.capture.open()
     if what.stdin is not None:
         try:

@@ -9,6 +9,7 @@ import msgspec
 from sexton.execution.keeping import KeptRuns
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
+from sexton.execution.secrets import Vault
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
 from sexton.model.run import RunRecord
@@ -37,10 +38,13 @@ class Facilities(msgspec.Struct, frozen=True):
     output_files: OutputFiles | None
     on_recorded: Callable[[Run, RunRecord], None]
     """Told once of each recorded run, for history, counters and whoever comes later (reports, retries)."""
+    on_started: Callable[[Run], None] = lambda run: None
+    """Told of each run that has a process."""
     on_amended: Callable[[Run, RunRecord], None] = lambda run, record: None
     """Told when a record was written anew because its run was seen gone, or abandoned, later."""
     confining: Confining = msgspec.field(default_factory=Confining)
     counters: Counters = msgspec.field(default_factory=Counters)
+    vault: Vault = msgspec.field(default_factory=Vault)
     unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False
     """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""

@@ -29,6 +29,7 @@ from sexton.execution.messages import (
     Used,
 )
 from sexton.execution.sampler import Watched, tree_use
+from sexton.execution.secrets import Unlocked
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import EndsWhen, JobSpec
 from sexton.model.limits import LimitFacts, exceeded_text, refused_text
@@ -74,6 +75,7 @@ class Run:
         self.gate = gate
         self.held: Grip | None = None
         self.capture: Capture | None = None
+        self.unlocked: Unlocked | None = None
         # what execution said
         self.started: Started | None = None
         self.pid_started_ticks: int | None = None
@@ -335,6 +337,14 @@ class Run:
             return own
         return self.check.gone()
 
+    def _masked(self, text: str | None) -> str | None:
+        return text if text is None or self.unlocked is None else self.unlocked.masks.text(text)
+
+    def _masked_stop(self) -> Stop | None:
+        if self.stop is None or self.unlocked is None:
+            return self.stop
+        return replace(self.stop, reason=self._masked(self.stop.reason))
+
     def record(self) -> RunRecord:
         """All that is known now. While the run lives, outcome and finished_at are None."""
         deadline_at = None
@@ -342,10 +352,11 @@ class Run:
             deadline_at = self.started_at + timedelta(seconds=self.job.execution_timeout)
         return RunRecord(
             launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
-            exit_code=None if self.ended_mono is None else self.exit_code, stop=self.stop, gone=self.all_gone(),
-            verification=self.verification(), abandoned=self.abandoned, containment=self.containment, pid=self.pid,
-            pid_started_ticks=self.pid_started_ticks, started_at=self.started_at, deadline_at=deadline_at,
-            finished_at=self.ended_at, duration=self.duration, fail_reason=self.fail_reason,
+            exit_code=None if self.ended_mono is None else self.exit_code, stop=self._masked_stop(),
+            gone=self.all_gone(), verification=self.verification(), abandoned=self.abandoned,
+            containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks,
+            started_at=self.started_at, deadline_at=deadline_at,
+            finished_at=self.ended_at, duration=self.duration, fail_reason=self._masked(self.fail_reason),
             output=self.capture.facts() if self.capture else None, usage=self.usage,
             limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),
             adopted=self.adopted,

@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from sexton.config import report_schema
 from sexton.config.schema import (
     DEFAULTS,
     ENVIRONMENT_ENTRY,
     FAILS_WHEN,
     JOB,
+    LOGGING,
     MONITORING,
     RESOURCE_LIMITS,
     SCHEDULE,
@@ -25,12 +27,23 @@ from sexton.config.schema import (
     WEB,
     Option,
 )
+from sexton.model import report
 from sexton.model.job import FailsWhen, JobSpec, ScheduleFields
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.secret import SecretSource
 from sexton.model.settings import Configuration, Settings, StateSettings, WebSettings
+from sexton.model.statsd import StatsdSettings
+
+
+class SecretEntry(SecretSource):
+    """An entry of `secrets` is a source with a name."""
+
+    name: str
+
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
-PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8")
+PAGE = (REFERENCE / "configuration.md").read_text(encoding="utf-8") + "".join(
+    (REFERENCE / name).read_text("utf-8") for name in ("reports.md", "metrics.md"))
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
@@ -41,8 +54,16 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("`resourceLimits`", RESOURCE_LIMITS.options, ResourceLimits),
     ("`monitorResources`", MONITORING.options, Monitoring),
     ("`environment` and `env_file`", ENVIRONMENT_ENTRY.options, None),
+    ("`secrets`", report_schema.SECRETS.options, SecretEntry),
     ("`web`", WEB.options, WebSettings),
+    ("`logging`", LOGGING.options, None),
     ("`state`", STATE.options, StateSettings),
+    ("`mail`", report_schema.MAIL.options, report.MailReport),
+    ("`webhook`", report_schema.WEBHOOK.options, report.WebhookReport),
+    ("`shell`", report_schema.SHELL.options, report.ShellReport),
+    ("`sentry`", report_schema.SENTRY.options, report.SentryReport),
+    ("statsd", report_schema.STATSD.options, StatsdSettings),
+    ("Secrets", report_schema.SECRET.options, SecretSource),
 ]
 
 
@@ -60,9 +81,15 @@ def _rows(heading: str) -> dict[str, str]:
 
 def _written(option: Option, model: type | None) -> str:
     """A default as the page writes it."""
-    special = {"env_file": "null", "failsWhen": "see below", "onFailure": "see below", "headers": "{}"}
-    if option.name in special:
+    special = {"env_file": "null", "failsWhen": "see below", "headers": "{}", "fingerprint": "see below"}
+    if option.name in special and model is not report.WebhookReport:
         return special[option.name]
+    if option in ENVIRONMENT_ENTRY.options.values() and option.name != "key":
+        return "required, or one of the two below" if option.name == "value" else ""
+    if option in LOGGING.options.values():
+        return {"format": "human", "level": "that of -l"}[option.name]
+    if option in report_schema.JOB_REPORTS:
+        return "see below" if option.name == "onFailure" else "see [reports](reports.md)"
     defaults = {field.name: field.default for field in msgspec.structs.fields(model)} if model else {}
     value = defaults.get(option.field, msgspec.NODEFAULT)
     return "required" if value is msgspec.NODEFAULT else _yaml(value)
@@ -111,6 +138,7 @@ def test_ignored_options_are_listed() -> None:
     listed = {where: set(re.findall(r"`(\w+)`", names)) for where, names in rows}
     assert listed["job, `defaults`"] == JOB.ignored == DEFAULTS.ignored
     assert listed["top level"] == TOP.ignored
+    assert listed["`report`"] == report_schema.REPORT.ignored
     assert listed["`web`"] == WEB.ignored
     assert listed["`state`"] == STATE.ignored
 

@@ -31,7 +31,7 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("a name in defaults", "defaults:\n  name: x\n", "2:3", ("belongs in each job",)),
     ("a typo in failsWhen", job("failsWhen: {allways: true}"), "5:17", ("did you mean `always`?",)),
     ("a repeated key", job("user: a\nuser: b"), "6:5", ("second time", "line 5")),
-    ("a repeated key in an ignored option", job("statsd: {a: 1, a: 2}"), "5:20", ("second time",)),
+    ("a repeated key in an ignored option", job("clusterPolicy: {a: 1, a: 2}"), "5:27", ("second time",)),
     ("a list as key", job("? [a]\n: b"), "5:7", ("expected a name as key, got a list",)),
     ("an empty timeout", job("executionTimeout:"), "5:22", ("executionTimeout", "empty", "`null`")),
     ("NaN", job("executionTimeout: nan"), "5:23", ("a number of seconds, got 'nan'",)),
@@ -186,18 +186,18 @@ def test_a_file_without_jobs_is_valid(load_text: Callable[..., Configuration], t
 def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., Configuration]) -> None:
     """Options that are not acted on warn once with the number of jobs, and each job carries them."""
     configuration = load_text(
-        "defaults: {onSuccess: {report: {}}}\ncluster: {}\n"
-        + job("statsd: null\npool: p")
+        "defaults: {onSuccess: {report: {push: {}}}}\ncluster: {}\n"
+        + job("clusterPolicy: null\nretries: 1")
         + JOB.removeprefix("jobs:\n").replace("name: a", "name: b")
-        + "    pool: q\n"
+        + "    retries: 2\n"
     )
     assert configuration.errors == []
     said = [finding.message for finding in configuration.warnings]
     assert len(said) == 4
-    assert any("`pool` in a job (2 jobs)" in message for message in said)
-    assert any("`onSuccess` in `defaults`" in message for message in said)
+    assert any("`retries` in a job (2 jobs)" in message for message in said)
+    assert any("`push` in `report`" in message for message in said)
     assert [spec.ignored_options for spec in configuration.jobs] == [
-        ("onSuccess", "pool", "statsd"), ("onSuccess", "pool"),
+        ("clusterPolicy", "onSuccess.report.push", "retries"), ("onSuccess.report.push", "retries"),
     ]  # fmt: skip
 
 

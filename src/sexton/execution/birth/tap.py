@@ -14,6 +14,7 @@ import select
 import time
 
 from sexton.execution.birth.outfile import OutFile
+from sexton.execution.birth.redact import Redactor
 
 PIPE_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -24,10 +25,11 @@ HOLD_LIMIT = 1024 * 1024
 class Source:
     """One captured stream of the job."""
 
-    __slots__ = ("bytes", "ended", "fd", "forward", "held", "truncated")
+    __slots__ = ("bytes", "ended", "fd", "forward", "held", "redactor", "truncated")
 
-    def __init__(self, fd: int, forward: int) -> None:
+    def __init__(self, fd: int, forward: int, redactor: Redactor | None) -> None:
         self.fd = fd
+        self.redactor = redactor
         self.forward = forward
         self.held = b""
         self.bytes = 0
@@ -39,7 +41,8 @@ class Source:
 class Tap:
     """`news` becomes readable when something has happened that the supervisor should look at."""
 
-    def __init__(self, path: str, cap: int) -> None:
+    def __init__(self, path: str, cap: int, masks: list[bytes] | None = None) -> None:
+        self._masks = masks
         self.sources: dict[int, Source] = {}
         self.finished = False
         self.attached: list[tuple[int, int]] = []
@@ -71,7 +74,7 @@ class Tap:
             fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         except OSError:
             pass  # over the user's quota of pipe pages
-        self.sources[number] = Source(read, forward)
+        self.sources[number] = Source(read, forward, Redactor(self._masks) if self._masks else None)
         return write
 
     def abandon(self) -> None:
@@ -155,6 +158,12 @@ class Tap:
             self._tell()
 
     def _take(self, source: Source, data: bytes) -> None:
+        """The one way in: what is masked here reaches neither the file nor a daemon."""
+        if source.redactor is not None:
+            data = source.redactor.feed(data)
+        self._split(source, data)
+
+    def _split(self, source: Source, data: bytes) -> None:
         cut = data.rfind(b"\n") + 1
         if cut:
             self._keep(source.held + data[:cut])
@@ -187,6 +196,8 @@ class Tap:
     def _end(self, source: Source) -> None:
         if source.ended:
             return
+        if source.redactor is not None:
+            self._split(source, source.redactor.finish())
         if source.held:
             self._keep(source.held)
             source.held = b""

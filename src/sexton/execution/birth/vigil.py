@@ -47,7 +47,7 @@ class Vigil:
         self.grace_is_for_the_tree: bool = keep["tree"]
         self.ends_at_exit: bool = keep["at_exit"]
         self.ends_leftovers: bool = keep["ends_leftovers"]
-        self.tap = Tap(keep["output"], keep["cap"])
+        self.tap = Tap(keep["output"], keep["cap"], keep["masks"])
         self.facts: dict[str, Any] = {"terms": keep["terms"], "adopted": 0, "note": b"", "limits": {}}
         self.pending: dict[int, _socket.socket] = {}
         self.orphan = False

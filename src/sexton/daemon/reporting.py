@@ -1,0 +1,148 @@
+"""From the record of a run to parcels in the outbox: what is done on the event loop is a look and an append."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from sexton.execution.capture import Capture
+from sexton.execution.messages import Stream
+from sexton.model.job import JobSpec
+from sexton.model.report import Report, ReportEvent
+from sexton.model.run import RunRecord
+from sexton.model.secret import SecretSource
+from sexton.outcome.reporters import mail, sentry, shell, webhook
+from sexton.outcome.reporters.attempt import Attempt
+from sexton.outcome.reporters.events import events_of
+from sexton.outcome.reporters.facts import Facts, Output, cut_middle
+from sexton.outcome.reporters.outbox import Channel, Outbox, Parcel
+from sexton.outcome.reporters.templates import Page
+from sexton.run.live import Run
+
+logger = logging.getLogger("sexton.report")
+
+FLUSH_SECONDS = 10.0
+"""What is queued when the daemon ends may still be delivered for so long; a second SIGTERM ends that."""
+FEW_LINES = 20
+FEW_CHARACTERS = 8 * 1024
+"""Output in a report that waits while there is no room for more of it."""
+
+
+class Reporting:
+    """Told of each recorded run."""
+
+    def __init__(self, job_named: Callable[[str], JobSpec | None], outbox: Outbox | None = None) -> None:
+        self.outbox = outbox or Outbox()
+        self._job_named = job_named
+
+    def on_recorded(self, run: Run, record: RunRecord, *, permanent: bool) -> None:
+        """Queue what the job wants told of it. Returns at once, and never raises. `permanent`: it is a failure, and no
+        attempt follows."""
+        reports = run.job.reports
+        if run.adopted and (job := self._job_named(run.job.name)) is not None:
+            reports = job.reports  # what a supervisor keeps for a later daemon holds no secrets, and reports may
+        if reports is None:
+            return
+        try:
+            wanted = [
+                (event, report) for event in events_of(record, permanent=permanent)
+                if (report := reports.of(event)) is not None
+            ]
+            if wanted:
+                output, weight = self._output(run.capture)
+                redact = run.unlocked.masks.text if run.unlocked is not None else _as_it_is
+                for event, report in wanted:
+                    facts = Facts(event=event, job=run.job, record=record, output=output, redact=redact)
+                    self._offer(event, report, facts, weight)
+        except Exception:
+            logger.exception("Job %s: internal error in the reports of run %s", run.job.name, run.id)
+
+    def _output(self, capture: Capture | None) -> tuple[Callable[[], Output], int]:
+        if capture is None:
+            return Output, 0
+        weight = capture.kept_bytes
+        if self.outbox.has_room_for(weight):
+            return _Once(partial(_saved, capture)), weight
+        lines = [(stream, line[:FEW_CHARACTERS]) for stream, line in capture.lines(FEW_LINES)]
+        few = _output_of(lines, FEW_CHARACTERS, truncated=True)
+        return lambda: few, 2 * FEW_CHARACTERS
+
+    def _offer(self, event: ReportEvent, report: Report, facts: Facts, weight: int) -> None:
+        for parcel in parcels_of(event, report, facts, weight):
+            self.outbox.offer(parcel)
+
+    async def flush(self, at_once: asyncio.Event) -> None:
+        """Give the queue its time at the end of the daemon; at once when somebody asks for that."""
+        close = partial(self.outbox.close, FLUSH_SECONDS, at_once.is_set)
+        await asyncio.get_running_loop().run_in_executor(None, close)
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def parcels_of(event: ReportEvent, report: Report, facts: Facts, weight: int = 0) -> Iterator[Parcel]:
+    """One parcel for each destination of a report."""
+    page = Page(facts)
+
+    def parcel(channel: Channel, to: str, seconds: float, send: Callable[[Attempt], None], *,
+               whole: bool = False, attempts: int = 3, secrets: tuple[SecretSource | None, ...] = ()) -> Parcel:
+        return Parcel(
+            channel=channel, destination=to, job=facts.job.name, run_id=facts.record.launch.id, event=event.value,
+            seconds=seconds, whole=whole, attempts=attempts, weight=weight, send=send,
+            redact=lambda text: _without(facts.redact(text), secrets),
+        )
+
+    if (by_mail := report.mail) is not None:
+        yield parcel(Channel.MAIL, mail.destination_of(by_mail), mail.SECONDS, partial(mail.deliver, by_mail, page),
+                     whole=True, secrets=(by_mail.password,))
+    if (hook := report.webhook) is not None:
+        yield parcel(Channel.WEBHOOK, webhook.destination_of(hook), hook.timeout, partial(webhook.deliver, hook, page),
+                     secrets=(hook.url,))
+    if (events := report.sentry) is not None:
+        yield parcel(Channel.SENTRY, sentry.destination_of(events), sentry.SECONDS,
+                     partial(sentry.deliver, events, page), secrets=(events.dsn,))
+    if (command := report.shell) is not None:
+        # once: a command that has failed may have done its work all the same
+        yield parcel(Channel.SHELL, shell.destination_of(facts), command.timeout,
+                     partial(shell.deliver, command, facts), attempts=1)
+
+
+def _without(text: str, secrets: tuple[SecretSource | None, ...]) -> str:
+    """Errors of a destination may quote what they were given."""
+    for secret in secrets:
+        if secret is not None and secret.value:
+            text = text.replace(secret.value, "***")
+    return text
+
+
+class _Once:
+    """Makes the output when it is first asked for, once for all destinations of all events of the run."""
+
+    def __init__(self, make: Callable[[], Output]) -> None:
+        self._make: Callable[[], Output] | None = make
+        self._made = Output()
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Output:
+        with self._lock:
+            if self._make is not None:
+                self._made, self._make = self._make(), None
+            return self._made
+
+
+def _saved(capture: Capture) -> Output:
+    return _output_of(capture.saved(), None, truncated=capture.dropped_from_memory)
+
+
+def _output_of(lines: list[tuple[Stream, str]], limit: int | None, *, truncated: bool) -> Output:
+    def text(stream: Stream) -> tuple[str, bool]:
+        whole = "\n".join(line for source, line in lines if source is stream)
+        return cut_middle(whole) if limit is None else cut_middle(whole, limit)
+
+    stdout, stdout_cut = text(Stream.STDOUT)
+    stderr, stderr_cut = text(Stream.STDERR)
+    return Output(stdout, stderr, truncated or stdout_cut, truncated or stderr_cut)

@@ -1,0 +1,101 @@
+"""What a report may say: the facts of one run, and the variables that templates know them by. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sexton.model.job import JobSpec, ScheduleFields
+from sexton.model.report import ReportEvent
+from sexton.model.run import Outcome, RunRecord
+
+MAX_OUTPUT_CHARACTERS = 256 * 1024
+"""Of each stream in one report: the first and the last half; the middle is replaced by a mark."""
+CUT = "\n   [.... {} characters left out ....]\n"
+
+class Output(msgspec.Struct, frozen=True):
+    """What is kept of the captured streams, as text; a stream that was not captured is empty."""
+
+    stdout: str = ""
+    stderr: str = ""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of one run. `output` is made when it is needed, off the event loop."""
+
+    event: ReportEvent
+    job: JobSpec
+    record: RunRecord
+    output: Callable[[], Output]
+    redact: Callable[[str], str] = lambda text: text
+    """Masks the job's secrets; applied to every text that leaves."""
+
+    @property
+    def success(self) -> bool:
+        return self.record.outcome is Outcome.SUCCESS
+
+
+def schedule_text(schedule: str | ScheduleFields) -> str:
+    """A schedule on one line; a map becomes the expression with seven fields."""
+    if isinstance(schedule, str):
+        return schedule
+    s = schedule
+    return " ".join((s.second, s.minute, s.hour, s.day_of_month, s.month, s.day_of_week, s.year))
+
+
+def command_text(command: str | tuple[str, ...]) -> str:
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def cut_middle(text: str, limit: int = MAX_OUTPUT_CHARACTERS) -> tuple[str, bool]:
+    """At most about `limit` characters: the beginning and the end, and whether something was left out."""
+    if len(text) <= limit:
+        return text, False
+    half = limit // 2
+    return text[:half] + CUT.format(len(text) - 2 * half) + text[-half:], True
+
+
+def variables(facts: Facts, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The variables of a template. `environment` is the daemon's own; the job's variables lie over it."""
+    job, record, output = facts.job, facts.record, facts.output()
+    usage = record.usage
+    run = msgspec.to_builtins(record)
+    return {
+        "name": job.name,
+        "success": facts.success,
+        "fail_reason": record.fail_reason,
+        "stdout": output.stdout,
+        "stderr": output.stderr,
+        "exit_code": record.exit_code,
+        "command": command_text(job.command),
+        "shell": job.shell,
+        "environment": {**environment, **dict(job.environment)},
+        "host": record.launch.node,
+        "schedule": schedule_text(job.schedule),
+        "started_at": run["started_at"],
+        "finished_at": run["finished_at"],
+        "duration": record.duration,
+        "run_id": record.launch.id,
+        "trigger": record.launch.trigger.value,
+        "attempt": record.launch.attempt,
+        "outcome": record.outcome.value if record.outcome else None,
+        "event": facts.event.value,
+        "cpu_seconds": round(usage.cpu_user_seconds + usage.cpu_system_seconds, 6) if usage else None,
+        "cpu_user_seconds": usage.cpu_user_seconds if usage else None,
+        "cpu_system_seconds": usage.cpu_system_seconds if usage else None,
+        "max_rss_bytes": usage.max_rss_bytes if usage else None,
+        "verification": run["verification"],
+        "limits": run["limits"],
+        "sla_check": None,
+        "threshold_seconds": None,
+        "observed_seconds": None,
+        "last_success_at": None,
+        "run": run,
+        "stop": run["stop"],
+        "gone": run["gone"],
+    }
