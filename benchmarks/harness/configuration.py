@@ -29,8 +29,18 @@ def job(name: str, command: str | Sequence[str], schedule: Schedule = NEVER, **o
     else:
         fields = (f"      {key}: {_scalar(str(value))}" for key, value in schedule.items())
         lines += ["    schedule:", *fields]
-    lines += [f"    {key}: {_scalar(value)}" for key, value in options.items()]
+    lines += _block(options, 4)
     return "\n".join(lines)
+
+
+def _block(values: Mapping[str, object], indent: int) -> list[str]:
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            lines += [" " * indent + f"{key}:", *_block(value, indent + 2)]
+        else:
+            lines.append(" " * indent + f"{key}: {_scalar(value)}")
+    return lines
 
 
 def document(jobs: Sequence[str], port: int, state: str | None = None, capture: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from harness.scale import Scale
 from harness.stage import Case
 
-from parts import burst, cancel, crash, gaps, history, output, record, start
+from parts import burst, cancel, crash, gaps, history, output, record, reports, start
 
 PARTS: dict[str, Callable[[Scale], Iterable[Case]]] = {
     "start": start.cases,
@@ -18,4 +18,5 @@ PARTS: dict[str, Callable[[Scale], Iterable[Case]]] = {
     "gaps": gaps.cases,
     "crash": crash.cases,
     "history": history.cases,
+    "reports": reports.cases,
 }
