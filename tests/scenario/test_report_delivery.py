@@ -233,6 +233,21 @@ def test_101_any_output_is_a_sound_mail(rig: Rig, mails: MailSink, hooks: HookSi
     assert "täglich" in json.loads(hooks.requests[0][2])["text"]
 
 
+def test_a_broken_promise_is_told_once(rig: Rig, hooks: HookSink) -> None:
+    """onLate with what was promised and what is seen; the run itself fails nothing."""
+    body = ('{"check": {{ sla_check|tojson }}, "t": {{ threshold_seconds }}, "s": {{ observed_seconds }}, '
+            '"r": "{{ stdout }}"}')
+    rig.start([job("sleep 30", sla={"maxRuntimeSeconds": 0.5},
+                   onLate={"report": {"webhook": {"url": hooks.url("ok"), "body": body}}})])
+    run = rig.fire()
+    until(lambda: hooks.requests, 15.0, "a request")
+    told = json.loads(hooks.requests[0][2])
+    assert (told["check"], told["t"], told["r"]) == ("maxRuntime", 0.5, "") and told["s"] > 0.5
+    rig.http("POST", f"/runs/{run}/cancel", {"force": True})
+    rig.recorded(run)
+    assert len(hooks.requests) == 1
+
+
 def test_an_event_for_sentry(rig: Rig, hooks: HookSink) -> None:
     """The envelope is one that Sentry's own library reads, at the place that it derives from the DSN; texts are cut."""
     dsn = f"http://k3y@127.0.0.1:{hooks.port}/sub/42"

@@ -23,7 +23,6 @@ from sexton.model.statsd import StatsdSettings
 IGNORED = "ignored options"
 """Under this key a nested map carries the options in it that are not acted on."""
 
-JOB_HERE = "in a job"
 REPORT_FIELDS = tuple(option.field for option in JOB_REPORTS)
 
 _KINDS: Mapping[str, tuple[type[Any], tuple[tuple[str, str], ...]]] = {
@@ -80,9 +79,9 @@ def reports_of(reading: Reading, values: dict[str, Any], place: Place) -> tuple[
         report = _report(reading, block.get("report") or {}, option.name, place)
         if report:
             found[option.field] = report
-            if option.name == "onLate":  # nothing is late before `sla` is acted on
-                reading.ignored.setdefault((JOB_HERE, option.name), []).append(place)
-                ignored.append(option.name)
+            if option.name == "onLate" and values.get("sla") is None:
+                reading.report(Severity.WARNING, place, "`onLate` tells nothing: the job has no `sla`",
+                               "write for example `sla: {maxTimeSinceSuccessSeconds: 90000}`")
     return (Reports(**found) if found else None), tuple(ignored)
 
 

@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from sexton.daemon.jobs import JobEntry
 from sexton.execution.capture import Capture
 from sexton.execution.messages import Stream
+from sexton.execution.secrets import Vault
 from sexton.model.job import JobSpec
 from sexton.model.report import Report, ReportEvent
-from sexton.model.run import RunRecord
+from sexton.model.run import Launch, Outcome, Phase, RunRecord, Trigger
 from sexton.model.secret import SecretSource
+from sexton.model.sla import Breach
 from sexton.outcome.reporters import mail, sentry, shell, webhook
 from sexton.outcome.reporters.attempt import Attempt
 from sexton.outcome.reporters.events import events_of
@@ -34,9 +37,11 @@ FEW_CHARACTERS = 8 * 1024
 class Reporting:
     """Told of each recorded run."""
 
-    def __init__(self, job_named: Callable[[str], JobSpec | None], outbox: Outbox | None = None) -> None:
-        self.outbox = outbox or Outbox()
+    def __init__(self, job_named: Callable[[str], JobSpec | None], vault: Vault, node: str) -> None:
+        self.outbox = Outbox()
         self._job_named = job_named
+        self._vault = vault
+        self._node = node
 
     def on_recorded(self, run: Run, record: RunRecord, *, permanent: bool) -> None:
         """Queue what the job wants told of it. Returns at once, and never raises. `permanent`: it is a failure, and no
@@ -73,6 +78,25 @@ class Reporting:
     def _offer(self, event: ReportEvent, report: Report, facts: Facts, weight: int) -> None:
         for parcel in parcels_of(event, report, facts, weight):
             self.outbox.offer(parcel)
+
+    def on_breach(self, entry: JobEntry, breach: Breach) -> None:
+        """Queue what the job wants told of a promise that has just been broken. Never raises."""
+        reports = entry.spec.reports
+        if reports is not None and (report := reports.of(ReportEvent.LATE)) is not None:
+            try:
+                self._offer(ReportEvent.LATE, report, self._late(entry, breach), 0)
+            except Exception:
+                logger.exception("Job %s: internal error in a report of its promise", entry.spec.name)
+
+    def _late(self, entry: JobEntry, breach: Breach) -> Facts:
+        job = entry.spec
+        successes = [run.finished_at for run in entry.recent if run.outcome is Outcome.SUCCESS and run.finished_at]
+        launch = Launch(id="-", job=job.name, trigger=Trigger.SCHEDULE, node=self._node, created_at=breach.since)
+        return Facts(
+            event=ReportEvent.LATE, job=job, record=RunRecord(launch=launch, phase=Phase.CLAIMED), output=Output,
+            breach=breach, last_success_at=max(successes, default=None),
+            redact=partial(self._vault.text_of, job.name, job.secrets),
+        )
 
     async def flush(self, at_once: asyncio.Event) -> None:
         """Give the queue its time at the end of the daemon; at once when somebody asks for that."""

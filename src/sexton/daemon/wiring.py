@@ -38,6 +38,7 @@ from sexton.execution.lastwords import LastWords
 from sexton.execution.mirror import Mirror
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.sampler import Sampler
+from sexton.execution.secrets import Vault
 from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
@@ -148,7 +149,8 @@ class Daemon:
     ) -> None:
         jobs, registry = Jobs(), Registry()
         measures, statsd = Measures(), Statsd()
-        reporting = Reporting(lambda name: None if (entry := jobs.get(name)) is None else entry.spec)
+        node, vault = socket.gethostname(), Vault()
+        reporting = Reporting(lambda name: None if (entry := jobs.get(name)) is None else entry.spec, vault, node)
 
         def on_recorded(run: Run, record: RunRecord) -> None:
             fate = retries.recorded(run, record)
@@ -171,14 +173,13 @@ class Daemon:
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.amend(record)
 
-        node = socket.gethostname()
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
-            on_started=on_started,
+            on_started=on_started, vault=vault,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
-        self._logs.mask = facilities.vault.text
+        self._logs.mask = vault.text
         launcher = Launcher(facilities, node, cgroup.boot_id())
         pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(
@@ -212,6 +213,7 @@ class Daemon:
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
         control.logs_suppressed = lambda: self._logs.suppressed
+        sla.on_breach = reporting.on_breach
         control.reports = reporting.outbox.health
         control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         gc.enable()

@@ -73,7 +73,7 @@ def test_refused(load_text: Load, line: str, place: str, words: tuple[str, ...])
     ("onFailure: {report: {mail: {from: a, to: b}}}", ("no `smtpHost`",)),
     ("onFailure: {report: {mail: {from: a, to: b, smtpHost: h, body: '{{ fail_resaon }}'}}}",
      ("did you mean `fail_reason`",)),
-    ("onLate: {report: {mail: {from: a, to: b, smtpHost: h}}}", ("`onLate`", "does not act on it yet")),
+    ("onLate: {report: {mail: {from: a, to: b, smtpHost: h}}}", ("`onLate` tells nothing", "`sla`")),
 ])
 def test_warned_of(load_text: Load, line: str, words: tuple[str, ...]) -> None:
     """What is accepted and does not do what somebody may expect."""

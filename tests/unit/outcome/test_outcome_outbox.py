@@ -165,11 +165,11 @@ def test_what_is_queued_at_the_end_is_delivered() -> None:
 def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that reports once a day keeps no threads for it."""
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
-    before, outbox = threading.active_count(), Outbox()
+    outbox = Outbox()
     for number in range(20):
         outbox.offer(parcel(lambda attempt: None, job=f"j{number}"))
     wait(lambda: outbox.health().channels["webhook"].delivered == 20)
-    wait(lambda: threading.active_count() == before)
+    wait(lambda: outbox._threads == 0 and not outbox._watching)
     done = threading.Event()
     outbox.offer(parcel(lambda attempt: done.set()))
     assert done.wait(2)

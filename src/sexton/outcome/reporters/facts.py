@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from sexton.model.job import JobSpec, ScheduleFields
 from sexton.model.report import ReportEvent
 from sexton.model.run import Outcome, RunRecord
+from sexton.model.sla import Breach
 
 MAX_OUTPUT_CHARACTERS = 256 * 1024
 """Of each stream in one report: the first and the last half; the middle is replaced by a mark."""
@@ -32,6 +34,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     job: JobSpec
     record: RunRecord
     output: Callable[[], Output]
+    breach: Breach | None = None
+    """What a report of lateness is about; its record is then that of no run."""
+    last_success_at: datetime | None = None
     redact: Callable[[str], str] = lambda text: text
     """Masks the job's secrets; applied to every text that leaves."""
 
@@ -58,6 +63,17 @@ def cut_middle(text: str, limit: int = MAX_OUTPUT_CHARACTERS) -> tuple[str, bool
         return text, False
     half = limit // 2
     return text[:half] + CUT.format(len(text) - 2 * half) + text[-half:], True
+
+
+def promise(facts: Facts) -> dict[str, Any]:
+    """The variables about a broken promise; none of them for a run."""
+    breach, last = facts.breach, facts.last_success_at
+    return {
+        "SLA_CHECK": breach.check.value if breach else None,
+        "THRESHOLD_SECONDS": breach.threshold_seconds if breach else None,
+        "OBSERVED_SECONDS": breach.observed_seconds if breach else None,
+        "LAST_SUCCESS_AT": last.isoformat() if last else None,
+    }
 
 
 def variables(facts: Facts, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -91,10 +107,7 @@ def variables(facts: Facts, environment: Mapping[str, str]) -> dict[str, Any]:
         "max_rss_bytes": usage.max_rss_bytes if usage else None,
         "verification": run["verification"],
         "limits": run["limits"],
-        "sla_check": None,
-        "threshold_seconds": None,
-        "observed_seconds": None,
-        "last_success_at": None,
+        **{name.lower(): value for name, value in promise(facts).items()},
         "run": run,
         "stop": run["stop"],
         "gone": run["gone"],

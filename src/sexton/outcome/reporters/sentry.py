@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from sexton import __version__
 from sexton.model.report import SentryReport
+from sexton.model.secret import SecretSource
 from sexton.outcome.reporters.attempt import Attempt, NotDelivered
 from sexton.outcome.reporters.facts import command_text
 from sexton.outcome.reporters.network import USER_AGENT, request
@@ -19,6 +20,11 @@ from sexton.outcome.reporters.templates import Page
 
 SECONDS = 10.0
 """For one exchange."""
+
+
+BY_DEFAULT = SentryReport(dsn=SecretSource()).fingerprint
+LATE = ("sexton", "sla", "{{ name }}")
+"""The usual fingerprint of a broken promise."""
 
 
 class Dsn(NamedTuple):
@@ -56,6 +62,9 @@ def event_of(settings: SentryReport, page: Page) -> dict[str, Any]:
         "stop_cause": record.stop.cause.value if record.stop else None,
         "gone": record.gone.state.value if record.gone else None,
     }
+    prints = settings.fingerprint
+    if facts.breach is not None and prints == BY_DEFAULT:
+        prints = LATE
     extra = {name: page.fill(text) for name, text in settings.extra}
     event: dict[str, Any] = {
         "event_id": uuid.uuid4().hex,
@@ -66,7 +75,7 @@ def event_of(settings: SentryReport, page: Page) -> dict[str, Any]:
         "server_name": record.launch.node,
         "release": f"sexton@{__version__}",
         "logentry": {"formatted": cut(message)},
-        "fingerprint": [cut(page.fill(text)) for text in settings.fingerprint],
+        "fingerprint": [cut(page.fill(text)) for text in prints],
         "tags": {"job": cut(facts.job.name), "event": facts.event.value},
         "extra": {
             name: cut(value) if isinstance(value, str) else value for name, value in {**own, **extra}.items()

@@ -11,7 +11,7 @@ from typing import Any
 
 from sexton.model.report import ShellReport
 from sexton.outcome.reporters.attempt import Attempt, NotDelivered, OutOfTime
-from sexton.outcome.reporters.facts import Facts, command_text, schedule_text
+from sexton.outcome.reporters.facts import Facts, command_text, promise, schedule_text
 
 PREFIXES = ("SEXTON_", "CRONSTABLE_")
 MAX_STREAM_BYTES = 64 * 1024
@@ -50,10 +50,8 @@ def variables_of(facts: Facts) -> dict[str, str]:
         "OUTCOME": record.outcome.value if record.outcome else None,
         "STOP_CAUSE": record.stop.cause.value if record.stop else None,
         "GONE": record.gone.state.value if record.gone else None,
-        "SLA_CHECK": None,
-        "SLA_THRESHOLD_SECONDS": None,
-        "SLA_OBSERVED_SECONDS": None,
-        "LAST_SUCCESS_AT": None,
+        **{name if name in ("SLA_CHECK", "LAST_SUCCESS_AT") else f"SLA_{name}": value
+           for name, value in promise(facts).items()},
     }
     return {
         name: facts.redact("" if value is None else str(value)).replace("\0", "\ufffd") for name, value in named.items()

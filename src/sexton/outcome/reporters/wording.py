@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sexton.model.report import ReportEvent
 from sexton.model.run import GoneState, RunRecord
+from sexton.model.sla import Breach
 from sexton.outcome.reporters.facts import Facts, command_text
 
 
@@ -23,6 +24,8 @@ def subject_of(facts: Facts) -> str:
 
 def body_of(facts: Facts) -> str:
     """What somebody who is woken by it wants to know, in that order."""
+    if facts.breach is not None:
+        return _promise_of(facts, facts.breach)
     record, output = facts.record, facts.output()
     rows = [("Reason", record.fail_reason), ("Exit code", record.exit_code), *_stop_rows(record),
             ("Run", record.launch.id), ("Host", record.launch.node), ("Trigger", record.launch.trigger.value),
@@ -34,6 +37,14 @@ def body_of(facts: Facts) -> str:
     if output.stdout:
         parts.append(f"Standard output:\n{output.stdout}")
     return "\n\n".join(parts) + "\n"
+
+
+def _promise_of(facts: Facts, breach: Breach) -> str:
+    last = facts.last_success_at.isoformat() if facts.last_success_at is not None else "not known"
+    return (
+        f"Promise: {breach.check.value}\nSince: {breach.since}\nSeconds: {breach.observed_seconds:g}\n"
+        f"Promised: {breach.threshold_seconds:g}\nLast success: {last}\nHost: {facts.record.launch.node}\n"
+    )
 
 
 def _stop_rows(record: RunRecord) -> list[tuple[str, object]]:
