@@ -10,6 +10,7 @@ import pytest
 from ledger_samples import NOON, Store, full_record, ids, launch, opened, recorded, run_id, running
 
 from sexton.model.errors import StoreError
+from sexton.model.pool import Ticket
 from sexton.model.run import Outcome, Phase, RunRecord
 
 
@@ -32,6 +33,27 @@ async def test_a_note_replaces_what_is_known_of_a_live_run(store: Store) -> None
     store.note(running(1, pid=11))
     await settled(store)
     assert await store.unfinished() == [running(1, pid=11)]
+
+
+async def test_what_is_kept_is_there_when_the_call_returns(store: Store) -> None:
+    """As a note, but waited for; it follows the intent, and does not undo a record."""
+    intent = asyncio.ensure_future(store.intend(launch(1)))
+    await asyncio.sleep(0)
+    await store.keep(running(1, pid=10))
+    assert await store.unfinished() == [running(1, pid=10)]
+    await intent
+    await store.record(recorded(1))
+    await store.keep(running(1, pid=11))
+    assert await store.get(run_id(1)) == recorded(1)
+
+
+async def test_an_intent_with_a_ticket_is_queued(store: Store) -> None:
+    """A later daemon can tell what waits from what may have been started."""
+    waiting = msgspec.structs.replace(launch(1), ticket=Ticket(
+        pool="p", slots=1, priority=0, since=launch(1).created_at, expires_at=launch(1).created_at, definition="d"))
+    await store.intend(waiting)
+    (found,) = await store.unfinished()
+    assert found.phase is Phase.QUEUED and found.launch == waiting
 
 
 async def test_a_note_on_an_unknown_run_makes_no_run(store: Store) -> None:

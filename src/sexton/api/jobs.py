@@ -23,6 +23,7 @@ from sexton.api.routes import (
 )
 from sexton.api.use import running_resources
 from sexton.api.views import (
+    CancelBody,
     Cancelled,
     Fire,
     Fires,
@@ -31,11 +32,11 @@ from sexton.api.views import (
     JobView,
     PauseBody,
     Paused,
+    Queued,
     ResumeBody,
     StartBody,
     Started,
     StatusRow,
-    StopBody,
     job_view,
     run_stats,
     run_view,
@@ -48,12 +49,15 @@ from sexton.schedule.explain import Explanation
 DEFAULT_RUNS = 50
 MAX_RUNS = 1000
 CANCEL_WAIT_SLACK = 60.0
+UNAVAILABLE = (Refusal.SHUTTING_DOWN, Refusal.QUEUE_FULL)
 
 
 def view_of(control: Control, entry: JobEntry) -> JobView:
-    live = control.live_runs(entry.spec.name)
+    found = control.live_runs(entry.spec.name)
+    live = [run for run in found if not run.waits_for_slots]
     facts = JobFacts(
-        run_ids=[run.id for run in live], pids=[run.pid for run in live if run.pid is not None],
+        run_ids=[run.id for run in live], queued=[run.id for run in found if run.waits_for_slots],
+        pids=[run.pid for run in live if run.pid is not None],
         unconfirmed=[run.id for run in live if run.unconfirmed],
         next_fire=control.next_fire(entry.spec.name), command=control.shown_command(entry.spec),
         is_reboot=control.is_reboot(entry), pending_retry=control.retries.pending(entry.spec.name),
@@ -87,17 +91,21 @@ async def start(request: web.Request) -> web.Response:
     control = control_of(request)
     result = await control.start(name, requested_by=body.requested_by or "api")
     if isinstance(result, Refuse):
-        raise Refused(503 if result.refusal is Refusal.SHUTTING_DOWN else 409, result.message)
+        raise Refused(503 if result.refusal in UNAVAILABLE else 409, result.message)
     waits_for = sorted(result.waits_for)
     await control.known(result)
+    ticket = result.launch.ticket
+    if ticket is not None:
+        return answer(Queued(queued=name, queueId=result.id, pool=ticket.pool, run=result.id, waits_for=waits_for), 202)
     return answer(Started(started=name, run=result.id, waits_for=waits_for))
 
 
 async def cancel(request: web.Request) -> web.Response:
     """Answers when the cancel sequence of every instance has finished."""
-    body = await read_body(request, StopBody)
+    body = await read_body(request, CancelBody)
     control, name = control_of(request), request.match_info["name"]
-    runs = await control.cancel_job(name, reason=body.reason, requested_by=body.requested_by or "api", force=body.force)
+    runs = await control.cancel_job(name, reason=body.reason, requested_by=body.requested_by or "api", force=body.force,
+                                    queued=body.queued)
     bound = max(run.job.kill_timeout for run in runs) + CANCEL_WAIT_SLACK
     await control.wait_ended(runs, bound)
     return answer(Cancelled(cancelled=name, instances=len(runs)))
@@ -215,8 +223,11 @@ ROUTES = (
     Route("POST", "/jobs/{name}/resume", resume, "End a pause", {200: Answer("No pause", Paused), **_BODY, **_UNKNOWN},
           body=ResumeBody),
     Route("POST", "/jobs/{name}/start", start, "Start a run now, through the same door as the schedule",
-          {200: Answer("The run", Started), 409: problem("Forbidden by the overlap policy, or disabled"),
-           503: problem("The daemon is shutting down"), **_UNKNOWN, **_BODY}, body=StartBody),
+          {200: Answer("The run", Started), 202: Answer("The run, of a job with a pool", Queued),
+           409: problem("Forbidden by the overlap policy or maxInstances, or disabled"),
+           503: problem("The daemon is shutting down, or the queue of the pool is full"), **_UNKNOWN, **_BODY},
+          body=StartBody),
     Route("POST", "/jobs/{name}/cancel", cancel, "Stop every instance; answers when the sequences have finished",
-          {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **_BODY}, body=StopBody),
+          {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **_BODY},
+          body=CancelBody),
 )

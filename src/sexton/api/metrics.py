@@ -11,6 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sexton.api.job_metrics import daemon_figures, job_figures
+from sexton.api.pool_metrics import pool_metrics
+from sexton.api.pools import PoolView, pool_view
 from sexton.api.use import resources_of
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome
@@ -20,10 +22,11 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Living(NamedTuple):
-    """Runs by job: those that have not ended, and those that could not be terminated."""
+    """Runs by job: those that have not ended, and those that could not be terminated. And the pools."""
 
     running: Counter[str]
     unconfirmed: Counter[str]
+    pools: list[PoolView]
 
 
 class _Collector:
@@ -53,6 +56,7 @@ class _Collector:
                                   value=health.mirror_dropped_bytes)
         yield from daemon_figures(self._control)
         yield from job_figures(self._control)
+        yield from pool_metrics(self._living.pools)
         yield from self._jobs()
 
     def _jobs(self) -> Iterator[Metric]:
@@ -131,6 +135,7 @@ def count_living(control: Control) -> Living:
     return Living(
         Counter(run.job.name for run in control.registry if run.counts_as_running),
         Counter(run.job.name for run in control.registry if run.unconfirmed),
+        [pool_view(pool) for pool in control.pools],
     )
 
 

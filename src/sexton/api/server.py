@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from sexton.api import jobs, resources, runs, system
+from sexton.api import jobs, pools, resources, runs, system
 from sexton.api.connections import Door, Runner, accepts_for
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
@@ -47,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *resources.ROUTES,
     *runs.ROUTES,
+    *pools.ROUTES,
     Route("GET", "/openapi.json", openapi, "This document", {200: Answer("OpenAPI 3.1", dict)}),
 )
 

@@ -22,6 +22,27 @@ from sexton.model.sla import Breach
 from sexton.model.verification import Verification
 
 
+class RunPool(msgspec.Struct, kw_only=True):
+    """How a run has waited for slots of its pool, or does."""
+
+    name: str
+    slots: int
+    priority: int
+    queuedAt: datetime
+    expiresAt: datetime
+    admittedAt: datetime | None
+    waitedSeconds: float | None
+
+
+def pool_of(record: RunRecord) -> RunPool | None:
+    ticket, queued_at = record.launch.ticket, record.launch.created_at
+    if ticket is None:
+        return None
+    waited = round((record.admitted_at - queued_at).total_seconds(), 6) if record.admitted_at is not None else None
+    return RunPool(name=ticket.pool, slots=ticket.slots, priority=ticket.priority, queuedAt=queued_at,
+                   expiresAt=ticket.expires_at, admittedAt=record.admitted_at, waitedSeconds=waited)
+
+
 class RunView(msgspec.Struct, kw_only=True):
     """One run. `outcome`, `finished_at` and `duration` are null while it lives."""
 
@@ -45,6 +66,7 @@ class RunView(msgspec.Struct, kw_only=True):
     stop: Stop | None
     gone: Gone | None
     abandoned: Abandoned | None
+    pool: RunPool | None
     containment: str
     pid: int | None
     verification: Verification | None
@@ -63,7 +85,7 @@ def run_view(record: RunRecord) -> RunView:
         exit=record.exit, started_at=record.started_at, finished_at=record.finished_at, duration=record.duration,
         fail_reason=record.fail_reason, scheduled_for=launch.scheduled_for, created_at=launch.created_at,
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
-        abandoned=record.abandoned, containment=record.containment.value, pid=record.pid,
+        abandoned=record.abandoned, pool=pool_of(record), containment=record.containment.value, pid=record.pid,
         verification=record.verification, output=record.output, resources=resources_of(record), limits=record.limits,
         adopted=record.adopted, ranAt=record.finished_at,
     )
@@ -82,6 +104,15 @@ class SkipView(msgspec.Struct, kw_only=True):
     scheduled_for: datetime | None
 
 
+class JobPool(msgspec.Struct, kw_only=True):
+    """What the job takes from its pool."""
+
+    name: str
+    slots: int
+    priority: int
+    queueTimeout: float
+
+
 class JobView(msgspec.Struct, kw_only=True):
     """One job with its state. `pids` are the own processes of its runs that are not recorded yet."""
 
@@ -97,8 +128,12 @@ class JobView(msgspec.Struct, kw_only=True):
     pids: list[int]
     runs: list[str]
     """Ids of the runs that are not recorded yet, and of those that keep their place."""
+    queued: list[str]
+    """Ids of the runs that wait for slots of the job's pool."""
     unconfirmed: list[str]
     """Ids of the runs that were stopped, are not proven gone, and keep their place."""
+    pool: JobPool | None
+    maxInstances: int | None
     scheduled_in: float | str | None
     scheduled_at: datetime | None
     never_fires: bool
@@ -172,6 +207,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     """What the view needs besides the entry."""
 
     run_ids: list[str]
+    queued: list[str]
     unconfirmed: list[str]
     pids: list[int]
     next_fire: datetime | None
@@ -192,11 +228,13 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         scheduled_in = "@reboot"
     elif facts.next_fire is not None:
         scheduled_in = round((facts.next_fire - facts.now).total_seconds(), 3)
-    last, skip = entry.last_run, entry.last_skip
+    last, skip, use = entry.last_run, entry.last_skip, spec.pool
+    pool = JobPool(name=use.name, slots=use.slots, priority=use.priority, queueTimeout=use.timeout) if use else None
     return JobView(
         name=spec.name, enabled=spec.enabled, schedule=spec.schedule, command=facts.command,
         captureStdout=spec.capture_stdout, captureStderr=spec.capture_stderr, utc=spec.utc, timezone=spec.timezone,
         running=bool(facts.run_ids), pids=facts.pids, runs=facts.run_ids,
+        queued=facts.queued, pool=pool, maxInstances=spec.max_instances,
         unconfirmed=facts.unconfirmed, scheduled_in=scheduled_in,
         scheduled_at=facts.next_fire, never_fires=spec.enabled and scheduled_in is None,
         last_run=run_view(last) if last else None,
@@ -224,6 +262,7 @@ class RunStats(msgspec.Struct, kw_only=True):
     failure: int
     cancelled: int
     replaced: int
+    skipped: int
     unknown: int
     success_rate: float | None
     avg_duration: float | None
@@ -243,7 +282,8 @@ def run_stats(totals: dict[Outcome, int], runs: list[RunRecord]) -> RunStats:
     success, failure = totals.get(Outcome.SUCCESS, 0), totals.get(Outcome.FAILURE, 0)
     return RunStats(
         total=sum(totals.values()), success=success, failure=failure, cancelled=totals.get(Outcome.CANCELLED, 0),
-        replaced=totals.get(Outcome.REPLACED, 0), unknown=totals.get(Outcome.UNKNOWN, 0),
+        replaced=totals.get(Outcome.REPLACED, 0), skipped=totals.get(Outcome.SKIPPED, 0),
+        unknown=totals.get(Outcome.UNKNOWN, 0),
         success_rate=round(success / (success + failure), 4) if success + failure else None,
         avg_duration=round(sum(durations) / len(durations), 6) if durations else None,
         min_duration=min(durations, default=None), max_duration=max(durations, default=None),
@@ -279,6 +319,12 @@ class StopBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     force: bool = False
 
 
+class CancelBody(StopBody, kw_only=True, forbid_unknown_fields=True):
+    """`queued`: also the runs of the job that wait for its pool."""
+
+    queued: bool = False
+
+
 class AbandonBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Who gives up waiting for the proof that a run is gone, and why: it is kept in the record."""
 
@@ -308,6 +354,16 @@ class Started(msgspec.Struct, kw_only=True):
     run: str
     waits_for: list[str]
     """Runs that this one replaces and that have not ended yet."""
+
+
+class Queued(msgspec.Struct, kw_only=True):
+    """A run of a job with a pool: it starts when it has its slots, which may be at once."""
+
+    queued: str
+    queueId: str
+    pool: str
+    run: str
+    waits_for: list[str]
 
 
 class Cancelled(msgspec.Struct, kw_only=True):

@@ -36,6 +36,14 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = False
 
 
+class RunPool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str
+    slots: int = 1
+    priority: int = 0
+    expires_at: datetime | None = None
+    waited_seconds: float | None = None
+
+
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     job: str
@@ -63,6 +71,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputFacts | None = None
     resources: Resources | None = None
     limits: LimitFacts | None = None
+    pool: RunPool | None = None
     adopted: int = 0
 
 
@@ -77,6 +86,13 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_for: datetime | None = None
 
 
+class JobPool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str
+    slots: int = 1
+    priority: int = 0
+    queue_timeout: float = 0.0
+
+
 class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     enabled: bool
@@ -87,6 +103,9 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     pids: tuple[int, ...] = ()
     runs: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+    pool: JobPool | None = None
+    max_instances: int | None = msgspec.field(name="maxInstances", default=None)
     unconfirmed: tuple[str, ...] = ()
     scheduled_in: float | str | None = None
     scheduled_at: datetime | None = None
@@ -156,6 +175,7 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool
     jobs: int
     running: int
+    queued: int = 0
     unconfirmed: int = 0
     last_reload: Reloaded
     reload_failures: int = 0

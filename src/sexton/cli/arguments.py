@@ -15,7 +15,7 @@ MAX_COUNT = 1000
 OUTCOMES = ("success", "failure", "cancelled", "replaced", "skipped", "unknown")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
-_STATUSES = "exit status: 0 done, 1 failed or refused, 2 usage, 3 no daemon answers, 4 no such job or run"
+_STATUSES = "exit status: 0 done, 1 failed or refused, 2 usage, 3 no daemon answers, 4 no such job, run or pool"
 
 
 class Parser(argparse.ArgumentParser):
@@ -144,6 +144,8 @@ def _add_showing(commands: Any) -> None:
         action="store_true",
         help="go on until the run has ended; for a job, with every later run",
     )
+    pools = _client(commands, "pools", "Pools: slots, who holds them, who waits for some and why")
+    pools.add_argument("pool", type=_text, nargs="?", metavar="POOL", help="everybody in this one (default: all pools)")
     _client(commands, "health", "Whether the daemon does its work, and what it could not do")
 
 
@@ -163,6 +165,7 @@ def _add_commanding(commands: Any) -> None:
     _add_what(cancel)
     cancel.add_argument("--reason", type=_text, metavar="TEXT", help="kept in the record")
     cancel.add_argument("--by", type=_text, metavar="WHO", help="who asks (default: user@host)")
+    cancel.add_argument("--queued", action="store_true", help="of a job, also the runs that wait for its pool")
     cancel.add_argument("--force", action="store_true", help="no grace period, or no more of it")
     cancel.add_argument(
         "--wait",

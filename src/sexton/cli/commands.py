@@ -66,6 +66,7 @@ def function_of(command: str) -> Callable[[Namespace, Client, Screen], int]:
         "abandon": ("control", "abandon"),
         "pause": ("control", "pause"),
         "resume": ("control", "resume"),
+        "pools": ("pools", "pools"),
         "reload": ("system", "reload"),
         "health": ("system", "health"),
         "next": ("schedule", "next_of_daemon"),

@@ -62,7 +62,7 @@ def cancel(options: Namespace, client: Client, screen: Screen) -> int:
     """Stop one run, or every run of a job; say what was proven. Exit status 0 only if all of it is gone for
     certain (with `--wait 0`: if it was asked for)."""
     body = {"reason": options.reason, "requested_by": options.by or who(), "force": options.force}
-    whole_job, names = _targets(client, options.what)
+    whole_job, names = _targets(client, options.what, queued=options.queued)
     asked = [run for run in names if _ask(client, run, body, tolerant=len(names) > 1)]
     if not asked:
         raise Refused(f"job {options.what!r} is not running")
@@ -124,13 +124,15 @@ def abandon(options: Namespace, client: Client, screen: Screen) -> int:
     return Exit.OK
 
 
-def _targets(client: Client, what: str) -> tuple[bool, list[str]]:
+def _targets(client: Client, what: str, *, queued: bool) -> tuple[bool, list[str]]:
     """Whether a job is meant, and the ids of the runs to stop. Raises NotFound, Refused."""
     if is_run_id(what):
         return False, [get_run(client, what).id]
-    runs = list(job_of(client, what).runs)
+    job = job_of(client, what)
+    runs = [*(job.queued if queued else ()), *job.runs]
     if not runs:
-        raise Refused(f"job {what!r} is not running")
+        waiting = f"; {len(job.queued)} run(s) of it wait for their pool (--queued)" if job.queued else ""
+        raise Refused(f"job {what!r} is not running{waiting}")
     return True, runs
 
 

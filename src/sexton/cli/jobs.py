@@ -52,6 +52,8 @@ def _row(job: JobAnswer, now: datetime) -> tuple[Cell, ...]:
 def _state(job: JobAnswer) -> Cell:
     if job.running:
         return Cell("running", Tone.LIVE)
+    if job.queued:
+        return Cell(f"{len(job.queued)} queued", Tone.WARN)
     return Cell("scheduled") if job.enabled else Cell("disabled", Tone.FAINT)
 
 
@@ -78,7 +80,9 @@ def show_job(job: JobAnswer, screen: Screen) -> None:
         ("kill timeout", Cell(span(job.kill_timeout) if job.kill_timeout is not None else "-")),
         ("priority", Cell(job.priority)),
         ("limits", Cell(caps_text(job.limits) if job.limits is not None else "none")),
+        *_pool(job),
         *(("running", Cell(run, Tone.LIVE)) for run in job.runs),
+        *(("queued", Cell(run, Tone.WARN)) for run in job.queued),
     ]
     if job.pids:
         rows.append(("pids", Cell(" ".join(map(str, job.pids)))))
@@ -91,6 +95,17 @@ def show_job(job: JobAnswer, screen: Screen) -> None:
     if job.ignored_options:
         rows.append(("ignored", Cell(", ".join(job.ignored_options), Tone.WARN)))
     screen.facts([*rows, ("defined in", Cell(job.source))])
+
+
+def _pool(job: JobAnswer) -> list[tuple[str, Cell]]:
+    rows = []
+    if job.max_instances is not None:
+        rows.append(("instances", Cell(f"at most {job.max_instances}")))
+    if job.pool is not None:
+        use = job.pool
+        text = f"{use.name}: {use.slots} slot(s), priority {use.priority}, waits at most {span(use.queue_timeout)}"
+        rows.append(("pool", Cell(text)))
+    return rows
 
 
 def _schedule(job: JobAnswer) -> str:

@@ -81,7 +81,7 @@ def _output(client: Client, run: RunAnswer, *, follow: bool) -> Iterator[bytes]:
 
 
 def _has_begun(run: RunAnswer) -> bool:
-    return run.phase not in (Phase.CLAIMED, Phase.STARTING)
+    return run.phase not in (Phase.QUEUED, Phase.CLAIMED, Phase.STARTING)
 
 
 def event_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

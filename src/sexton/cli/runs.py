@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from sexton.cli.answers import JobAnswer, RunAnswer, RunsAnswer
+from sexton.cli.answers import JobAnswer, RunAnswer, RunPool, RunsAnswer
 from sexton.cli.client import Client, decoded, route
 from sexton.cli.exits import Exit
 from sexton.cli.failures import NotFound
@@ -90,6 +90,8 @@ def run_facts(run: RunAnswer) -> list[tuple[str, Cell]]:
             rows.append((name, Cell(instant(at, precise=True))))
     if run.duration is not None:
         rows.append(("duration", Cell(span(run.duration))))
+    if run.pool is not None:
+        rows.append(("pool", Cell(_pool(run.pool))))
     rows += _process_facts(run)
     if run.stop is not None:
         rows += stop_facts(run.stop)
@@ -102,6 +104,13 @@ def run_facts(run: RunAnswer) -> list[tuple[str, Cell]]:
     if run.limits is not None:
         rows += limit_facts(run.limits)
     return rows + (use_facts(run.resources) if run.resources is not None else [])
+
+
+def _pool(pool: RunPool) -> str:
+    text = f"{pool.slots} slot(s) of {pool.name}, priority {pool.priority}"
+    if pool.waited_seconds is not None:
+        return f"{text}, after {span(pool.waited_seconds)}"
+    return f"{text}; waits until {instant(pool.expires_at)} at most" if pool.expires_at is not None else text
 
 
 def _process_facts(run: RunAnswer) -> list[tuple[str, Cell]]:

@@ -72,7 +72,7 @@ def _facts(found: HealthAnswer) -> list[tuple[str, Cell]]:
         ("version", Cell(found.version)),
         ("node", Cell(found.node)),
         ("started", Cell(f"{instant(found.started_at)} ({distance(found.started_at, now)})")),
-        ("jobs", Cell(f"{found.jobs}, {found.running} running")),
+        ("jobs", Cell(f"{found.jobs}, {found.running} running, {found.queued} queued")),
         ("records", Cell("kept on disk") if found.durable else Cell("in memory only", Tone.WARN)),
         ("containment", Cell(" - ".join(filter(None, (found.containment, found.containment_advice))))),
         ("supervisors", Cell(", ".join(f"{n} {_POOL.get(name, name)}" for name, n in found.supervisors.items()))),

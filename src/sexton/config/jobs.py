@@ -12,6 +12,7 @@ from sexton.config import failing, secrets
 from sexton.config.caps import limits_of, monitoring_of
 from sexton.config.document import described
 from sexton.config.mapping import fields
+from sexton.config.pools import check_use, use_of
 from sexton.config.reading import Claims, Reading
 from sexton.config.reports import REPORT_FIELDS, merged_maps, reports_of, statsd_of
 from sexton.config.schema import DEFAULTS, JOB
@@ -99,6 +100,7 @@ class JobReader:
             return None
         spec = self._spec(merged(self._defaults, Layer(values, tuple(sorted(ignored)))), place)
         self._check_scope(spec, nodes)
+        check_use(reading, spec, nodes)
         for severity, message, suggestion in reading.check_schedule(spec):
             reading.report(severity, reading.place(nodes["schedule"]), message, suggestion)
         return spec if unique else None
@@ -115,6 +117,7 @@ class JobReader:
             values["sla"] = failing.promises_of(values["sla"])
         if "on_failure" in values:
             values["retry"] = failing.policy_of(values["on_failure"])
+        values["pool"] = use_of(values)
         file = values.pop("env_file", None)
         if file is not None:
             values["environment"] = tuple(

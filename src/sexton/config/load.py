@@ -14,6 +14,7 @@ from sexton.config.document import compose, decode, described
 from sexton.config.files import configuration_files, is_crontab_name, is_folder, printable, read_bytes
 from sexton.config.jobs import EMPTY, JobReader, Layer, defaults_layer, merged, warn_ignored
 from sexton.config.mapping import fields
+from sexton.config.pools import PoolClaims
 from sexton.config.readers import READERS
 from sexton.config.reading import Claims, Reading, ScheduleCheck
 from sexton.config.schema import ONCE, TOP
@@ -52,6 +53,7 @@ class _Assembly:
         self._sources: dict[str, None] = {}
         self._jobs: list[JobSpec] = []
         self._claims = Claims()
+        self._pools = PoolClaims()
         self._settings: dict[str, Any] = {}
         self._once: dict[str, Place] = {}
         self._done: dict[str, Layer] = {}
@@ -126,6 +128,8 @@ class _Assembly:
         for key in ONCE:
             if key in nodes:
                 self._section(reading, key, nodes[key], values)
+        if "pools" in nodes:
+            self._pools.read(reading, nodes["pools"])
         if "jobs" in nodes:
             self._jobs.extend(JobReader(reading, defaults, self._claims).jobs(nodes["jobs"]))
         warn_ignored(reading)
@@ -196,9 +200,10 @@ class _Assembly:
     def configuration(self) -> Configuration:
         self._check_cluster()
         self._check_durable()
+        self._pools.check(self._reading, self._jobs, durable="state" in self._once)
         return Configuration(
             jobs=tuple(self._jobs),
-            settings=Settings(**self._settings),
+            settings=Settings(pools=tuple(self._pools.pools.values()), **self._settings),
             findings=self._sorted_findings(),
             sources=tuple(self._sources),
         )

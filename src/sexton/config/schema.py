@@ -29,6 +29,8 @@ from sexton.model.job import (
 from sexton.model.retry import RetryOn
 from sexton.model.settings import LogFormat, LogLevel, OnStoreUnavailable, Topology
 
+MAX_SLOTS = 10_000
+
 FAILS_WHEN = Section(
     here="in `failsWhen`",
     where="in `failsWhen`",
@@ -95,6 +97,15 @@ MONITORING = Section(
     ),
 )
 
+POOL = Section(
+    here="in a pool",
+    where="in a pool, below `pools`",
+    options=_table(
+        Option(name="slots", field="slots", kind=Kind.INTEGER, minimum=1, maximum=MAX_SLOTS, unit=" of slots"),
+        Option(name="maxQueued", field="max_queued", kind=Kind.INTEGER, minimum=1, maximum=10_000, unit=" of runs"),
+    ),
+)
+
 SCHEDULE = Section(
     here="in a `schedule` map",
     where="in a `schedule` map",
@@ -149,6 +160,11 @@ _JOB_SHARED = _table(
         name="concurrencyPolicy", field="concurrency_policy", kind=Kind.CHOICE, choices=ConcurrencyPolicy
     ),
     Option(name="concurrencyScope", field="concurrency_scope", kind=Kind.CHOICE, choices=ConcurrencyScope),
+    Option(name="maxInstances", field="max_instances", kind=Kind.INTEGER, nullable=True, minimum=1),
+    Option(name="pool", field="pool", kind=Kind.TEXT, nullable=True),
+    Option(name="poolSlots", field="pool_slots", kind=Kind.INTEGER, minimum=1, maximum=MAX_SLOTS, unit=" of slots"),
+    Option(name="queuePriority", field="queue_priority", kind=Kind.INTEGER),
+    _seconds("queueTimeout", "queue_timeout", minimum=0.0),
     _seconds("executionTimeout", "execution_timeout", nullable=True, above=0.0),
     _seconds("killTimeout", "kill_timeout", minimum=0.0),
     Option(name="killWaitsFor", field="kill_waits_for", kind=Kind.CHOICE, choices=KillWaitsFor),
@@ -172,8 +188,7 @@ _JOB_SHARED = _table(
 
 JOB_IGNORED = frozenset(
     {
-        "archiveOutput", "clusterPolicy", "pool", "poolSlots", "queuePriority", "queueTimeout",
-        "redactArchivedSecrets", "retries", "stateAllowedScopes",
+        "archiveOutput", "clusterPolicy", "redactArchivedSecrets", "retries", "stateAllowedScopes",
     }
 )  # fmt: skip
 
@@ -248,19 +263,19 @@ TOP = Section(
     options=_table(
         _seconds("shutdownTimeout", "shutdown_timeout", minimum=0.0),
     ),
-    ignored=frozenset({"pools", "dags", "cluster", "mcp", "notify", "push"}),
+    ignored=frozenset({"dags", "cluster", "mcp", "notify", "push"}),
     elsewhere={"job": "write `jobs:`, a list with one entry for each job"},
 )
 
-STRUCTURE = ("defaults", "jobs", "include", "web", "state", "logging")
+STRUCTURE = ("defaults", "jobs", "include", "pools", "web", "state", "logging")
 """Keys of the top level that hold something other than one value."""
 
 ONCE = ("web", "state", "logging", "shutdownTimeout")
 """Keys that may stand in at most one file of a configuration."""
 
 SECTIONS = (
-    DEFAULTS, JOB, FAILS_WHEN, SLA, VERIFY, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, WEB, STATE, LOGGING, TOP,
-    ENVIRONMENT_ENTRY, *REPORT_SECTIONS,
+    DEFAULTS, JOB, FAILS_WHEN, SLA, VERIFY, RETRY, RESOURCE_LIMITS, MONITORING, SCHEDULE, POOL, WEB, STATE, LOGGING,
+    TOP, ENVIRONMENT_ENTRY, *REPORT_SECTIONS,
 )
 
 _INSIDE_IGNORED = {

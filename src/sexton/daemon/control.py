@@ -33,6 +33,7 @@ from sexton.outcome.reporters.outbox import OutboxHealth
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.run.mailbox import AbandonRequested, StopRequested
+from sexton.run.pools import Pool, Pools, withdraw
 from sexton.run.registry import Registry
 from sexton.run.retries import Retries
 from sexton.run.unwritten import Unwritten
@@ -67,6 +68,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool
     jobs: int
     running: int
+    queued: int
+    """Runs that wait for slots of their pools."""
     unconfirmed: int
     """Runs that were stopped, are not proven gone, and keep their place."""
     last_reload: ReloadResult
@@ -149,6 +152,7 @@ class Control:
             containment=self.supervisors.containment.value, containment_advice=self.containment_advice,
             durable=self.ledger.capabilities.durable,
             jobs=len(self.jobs), running=sum(run.counts_as_running for run in self.registry),
+            queued=sum(run.waits_for_slots for run in self.registry),
             unconfirmed=sum(run.unconfirmed for run in self.registry), last_reload=last,
             reload_failures=self.reloader.failures, skipped_late=self.scheduler.skipped_late,
             launches_refused=self.launcher.refused_count, missed_made_up=self.catchup.launched,
@@ -181,6 +185,17 @@ class Control:
     def live_runs(self, name: str) -> list[Run]:
         """The job's runs that are not recorded yet, or that keep their place all the same."""
         return self.registry.of(name)
+
+    @property
+    def pools(self) -> Pools:
+        return self.launcher.pools
+
+    def pool(self, name: str) -> Pool:
+        """Raises Unknown."""
+        pool = self.pools.get(name)
+        if pool is None:
+            raise Unknown(f"no pool is named {name!r}")
+        return pool
 
     def next_fire(self, name: str) -> datetime | None:
         return self.scheduler.agenda.next_of(name)
@@ -279,14 +294,17 @@ class Control:
         await run.intended.wait()
 
     async def cancel_job(
-        self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False,
+        self, name: str, *, reason: str | None, requested_by: str | None, force: bool = False, queued: bool = False,
     ) -> list[Run]:
-        """Ask every instance that has not ended to stop; returns them. Raises Unknown, NotRunning."""
+        """Ask every instance that has not ended to stop, with `queued` also those that wait for their pool; returns
+        them. Raises Unknown, NotRunning."""
         self.job(name)
         await self.supervisors.settle()
-        runs = self.registry.running(name)
+        waiting = self.pools.queued(name)
+        runs = [*self.registry.running(name), *(waiting if queued else ())]
         if not runs:
-            raise NotRunning(f"job {name!r} is not running")
+            also = f"; {len(waiting)} run(s) of it wait for their pool" if waiting else ""
+            raise NotRunning(f"job {name!r} is not running{also}")
         for run in runs:
             self._ask_to_stop(run, reason, requested_by, force)
         return runs
@@ -300,7 +318,7 @@ class Control:
         if run is None:
             await self.run(run_id)
             raise NotRunning(f"run {run_id} has ended")
-        if not run.counts_as_running:
+        if run.over:
             raise NotRunning(f"run {run_id} has ended")
         self._ask_to_stop(run, reason, requested_by, force)
         return run
@@ -317,6 +335,19 @@ class Control:
         self.job(name)
         await self.pauses.resume(name, requested_by)
 
+    async def cancel_queued(self, pool: str, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
+        """Take a waiting run out of a pool's queue. Raises Unknown, NotRunning (it waits no longer), StoreError."""
+        found = self.pool(pool)
+        entry = found.entries.get(run_id)
+        if entry is None:
+            record = await self.run(run_id)
+            if record.launch.ticket is None or record.launch.ticket.pool != pool:
+                raise Unknown(f"no run with the id {run_id!r} has waited for pool {pool!r}")
+            raise NotRunning(f"run {run_id} does not wait any more (it is {record.phase.value})")
+        self._ask_to_stop(entry.run, reason, requested_by, force=False)
+        await entry.run.ended.wait()
+        return entry.run
+
     async def abandon_run(self, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
         """Give up the place of a run that could not be terminated. Raises Unknown, NotRunning, StoreError."""
         run = self.registry.get(run_id)
@@ -331,7 +362,7 @@ class Control:
     def _ask_to_stop(self, run: Run, reason: str | None, requested_by: str | None, force: bool) -> None:
         logger.info("Job %s: cancel of run %s requested%s%s", run.job.name, run.id,
                     f" by {requested_by}" if requested_by else "", f": {reason}" if reason else "")
-        run.mailbox.post(StopRequested(StopCause.CANCEL, reason, requested_by, force))
+        withdraw(run, StopRequested(StopCause.CANCEL, reason, requested_by, force))
 
     async def wait_ended(self, runs: Sequence[Run], seconds: float | None = None) -> bool:
         """Wait until the runs have ended (for stopped ones: until the sequence has finished). False after `seconds`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from sexton.config.diff import diff_jobs
+from sexton.config.diff import JobDiff, diff_jobs
 from sexton.config.watch import signature
 from sexton.daemon import loader, loading, systemd
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
@@ -59,6 +59,8 @@ class Reloader:
         self._scheduler = scheduler
         self._ledger = ledger
         self._clock = clock
+        self.on_changed: Callable[[JobDiff, Settings], None] = lambda changes, settings: None
+        """Told when a configuration is in force."""
         self._lock = asyncio.Lock()
         self._coming: asyncio.Task[ReloadResult] | None = None
 
@@ -110,7 +112,7 @@ class Reloader:
         for name in ("web", "state", "logging"):
             if getattr(new, name) != getattr(self.settings, name):
                 logger.warning("section %s has changed; that takes effect when the daemon is restarted", name)
-        self.settings = msgspec.structs.replace(self.settings, shutdown_timeout=new.shutdown_timeout)
+        self.settings = msgspec.structs.replace(self.settings, shutdown_timeout=new.shutdown_timeout, pools=new.pools)
 
     async def _apply(self, configuration: Configuration, now: datetime) -> ReloadResult:
         """Running runs are not touched: they end under the definition that they started with."""
@@ -126,6 +128,7 @@ class Reloader:
             if number % BREATH == 0:
                 await asyncio.sleep(0)
         self._jobs.recall(histories)
+        self.on_changed(changes, self.settings)
         self._scheduler.wake()
         result = ReloadResult(
             ok=True, at=now, added=len(changes.added), changed=len(changes.changed), removed=len(changes.removed),

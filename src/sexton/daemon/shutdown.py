@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sexton.model.run import Phase, StopCause
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
+from sexton.run.pools import withdraw
 from sexton.run.registry import Registry
 
 logger = logging.getLogger("sexton.daemon")
@@ -18,9 +19,18 @@ SLACK_SECONDS = 75.0
 """Beyond the longest killTimeout: the bounds for proof and for held output, and the records."""
 
 
-async def drain(registry: Registry, seconds: float, at_once: asyncio.Event) -> None:
+async def drain(registry: Registry, seconds: float, at_once: asyncio.Event, *, durable: bool) -> None:
     """Wait up to `seconds` for running runs to end by themselves (not at all once `at_once` is set), then cancel them
-    with cause `shutdown` and wait for their ends and records. Runs that outlive the daemon are left to the next one."""
+    with cause `shutdown` and wait for their ends and records. Runs that outlive the daemon are left to the next one,
+    and so are those that wait for pools, where the queue is `durable`."""
+    waiting = [run for run in registry if run.waits_for_slots]
+    if durable and waiting:
+        logger.info("Shutting down: %d run(s) wait for pools; they wait on for the next daemon", len(waiting))
+    elif waiting:
+        logger.warning("Shutting down: %d run(s) that wait for pools are cancelled: without `state` the queue ends "
+                       "with the daemon", len(waiting))
+        for run in waiting:
+            withdraw(run, StopRequested(StopCause.SHUTDOWN, reason="the daemon is shutting down"))
     ending = _ending(registry)
     if ending:
         logger.info("Shutting down: %d run(s) have %g seconds to end by themselves", len(ending), seconds)
@@ -44,7 +54,7 @@ async def drain(registry: Registry, seconds: float, at_once: asyncio.Event) -> N
 
 def _ending(registry: Registry) -> list[Run]:
     """What is waited for. Not those that keep their place beyond their record: nobody knows how long that takes."""
-    return [run for run in registry if not _stays(run) and not run.recorded.is_set()]
+    return [run for run in registry if not _stays(run) and not run.waits_for_slots and not run.recorded.is_set()]
 
 
 def _stays(run: Run) -> bool:

@@ -11,8 +11,10 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from sexton import __version__
+from sexton.config.diff import JobDiff
 from sexton.daemon import systemd
 from sexton.daemon.boot import run_boot_jobs
 from sexton.daemon.catchup import CatchUp
@@ -43,8 +45,9 @@ from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
-from sexton.model.run import RunRecord
-from sexton.model.settings import Configuration, OnStoreUnavailable, StateSettings
+from sexton.model.job import JobSpec
+from sexton.model.run import Outcome, RunRecord
+from sexton.model.settings import Configuration, OnStoreUnavailable, Settings, StateSettings
 from sexton.outcome.retry import Fate
 from sexton.run.adoption import take_over
 from sexton.run.confine import Confining
@@ -54,6 +57,7 @@ from sexton.run.live import Run
 from sexton.run.recovery import recover
 from sexton.run.registry import Registry
 from sexton.run.remnant import find_remnants
+from sexton.run.requeue import requeue
 from sexton.run.retries import Retries
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
@@ -161,12 +165,20 @@ class Daemon:
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.remember(record)
                 entry.final_failures += fate is Fate.FINAL
+                if record.outcome is Outcome.SKIPPED:
+                    entry.skip(self._clock.now(), record.fail_reason or "", record.launch.scheduled_for)
                 lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 
         def on_started(run: Run) -> None:
             if (where := run.job.statsd) is not None:
                 statsd.send(where, start_lines(where.prefix))
+
+        def on_settled(record: RunRecord) -> None:
+            if (entry := jobs.get(record.launch.job)) is not None:
+                entry.remember(record)
+                if record.outcome is Outcome.SKIPPED:
+                    entry.skip(self._clock.now(), record.fail_reason or "", record.launch.scheduled_for)
 
         def on_amended(run: Run, record: RunRecord) -> None:
             measures.proven(record)
@@ -187,11 +199,14 @@ class Daemon:
             durable=store.capabilities.durable, fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
         )
         launcher.on_launched = retries.launched
+        launcher.pools.configure(self._configuration.settings.pools)
+        launcher.pools.close()  # until everything of the earlier daemon has its place
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
         catchup = CatchUp(jobs, launcher, pauses, store, self._clock, durable=store.capabilities.durable)
         scheduler.made_up_for = catchup.fell_behind
         sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
+        reloader.on_changed = partial(_take_up_pools, launcher)
         self._fill(jobs, scheduler)
         if kept is not None:
             take_over(found, launcher, kept, {spec.name: spec for spec in jobs.specs()})
@@ -200,6 +215,7 @@ class Daemon:
         jobs.recall(histories)
         for remnant in find_remnants(histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
+        await requeue(store, launcher, {spec.name: spec for spec in jobs.specs()}, on_settled)
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
@@ -224,6 +240,7 @@ class Daemon:
         promises = asyncio.create_task(sla.run(), name="sla")
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up({spec.name: spec for spec in jobs.specs()})
+        launcher.pools.open()
         await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
@@ -231,8 +248,10 @@ class Daemon:
             await self._until_stopped(scheduling)
             systemd.stopping()
             launcher.shutting_down = True
+            launcher.pools.close()
             scheduler.stop()
-            await drain(registry, reloader.settings.shutdown_timeout, self._at_once)
+            await drain(registry, reloader.settings.shutdown_timeout, self._at_once,
+                        durable=store.capabilities.durable)
             await reporting.flush(self._at_once)
             statsd.close()
             if len(facilities.unwritten):
@@ -293,6 +312,12 @@ class Daemon:
             task = asyncio.get_running_loop().create_task(reloader.reload())
             self._background.add(task)
             task.add_done_callback(self._background.discard)
+
+
+def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> None:
+    changed: dict[str, JobSpec | None] = {spec.name: None for spec in changes.removed}
+    changed.update({change.after.name: change.after for change in changes.changed})
+    launcher.take_up_pools(settings.pools, changed)
 
 
 def _containment_advice() -> str:

@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.pool import PoolUse
 from sexton.model.report import Reports
 from sexton.model.retry import RetryPolicy
 from sexton.model.secret import Secret
@@ -178,6 +179,9 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.ALLOW
     concurrency_scope: ConcurrencyScope = ConcurrencyScope.NODE
+    max_instances: int | None = None
+    """How many instances a job with policy Allow may have at the same time. None: any number."""
+    pool: PoolUse | None = None
     execution_timeout: float | None = None
     """Seconds a run may take, by the monotonic clock, until its captured output closes. None: no bound."""
     kill_timeout: float = 30.0

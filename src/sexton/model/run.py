@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 
 from sexton.model.limits import LimitFacts, TreeUse
+from sexton.model.pool import Ticket
 from sexton.model.verification import Verification
 
 
@@ -24,6 +25,8 @@ class Trigger(Enum):
 class Phase(Enum):
     """Where a run is. `run/lifecycle.py` holds the table of allowed steps."""
 
+    QUEUED = "queued"
+    """It waits for slots of its pool."""
     CLAIMED = "claimed"
     STARTING = "starting"
     RUNNING = "running"
@@ -186,6 +189,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The run outlives the daemon (`onDaemonLoss: keep`): a later one looks for it."""
     boot_id: str = ""
     """Boot of the machine the intent was written in; with pid and start time it tells a survivor from a stranger."""
+    ticket: Ticket | None = None
+    """Of a run that had to ask a pool for slots."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +198,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     launch: Launch
     phase: Phase
+    admitted_at: datetime | None = None
+    """When its pool gave it its slots."""
     outcome: Outcome | None = None
     exit: Exit | None = None
     exit_code: int | None = None
@@ -218,6 +225,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of a monitored run."""
     adopted: int = 0
     """How many times a later daemon has taken the run over from the one before."""
+
+
+def intent_of(launch: Launch) -> RunRecord:
+    """What is known of a run before anything has happened to it."""
+    return RunRecord(launch=launch, phase=Phase.CLAIMED if launch.ticket is None else Phase.QUEUED)
 
 
 EXIT_TIMED_OUT = -100

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sexton.model.job import JobSpec, Place
+from sexton.model.pool import PoolSettings
 
 
 class OnStoreUnavailable(Enum):
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     web: WebSettings | None = None
     state: StateSettings | None = None
     logging: dict[str, Any] | None = None
+    pools: tuple[PoolSettings, ...] = ()
     shutdown_timeout: float = 30.0
     """Seconds running runs get to finish after SIGTERM before they are cancelled with cause `shutdown`."""
 

@@ -16,6 +16,8 @@ class Evidence(msgspec.Struct, frozen=True):
     exit_code: int | None
     """-N signal N, -100 the deadline passed, 127 not started; None when it will never be known."""
     stop: Stop | None = None
+    skipped: str | None = None
+    """Why it was not started at all, though nobody stopped it and nothing failed."""
     start_failure: str | None = None
     lost: str | None = None
     """Why the end of the own process could not be observed."""
@@ -51,6 +53,8 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
                 pass
             case _:
                 assert_never(evidence.stop.cause)
+    if evidence.skipped is not None:
+        return Verdict(Outcome.SKIPPED, evidence.skipped)
     if evidence.start_failure is not None:
         return Verdict(Outcome.FAILURE, evidence.start_failure)
     if evidence.exit_code == EXIT_TIMED_OUT:

@@ -58,6 +58,7 @@ def _run_of(found: Found, clock: Clock, jobs: dict[str, JobSpec]) -> Run:
                       capture_stderr=False)
     run = Run(job, found.launch, clock)
     run.limits = limits
+    run.admitted_at = found.record.admitted_at if found.record is not None else None
     run.advance(Phase.STARTING)
     run.advance(Phase.RUNNING)
     return run

@@ -1,6 +1,7 @@
 """The life of one run, top to bottom. Read this file first.
 
-    write the intent -> wait for those it replaces -> start -> watch (exit, end of output, deadline, stop requests)
+    write the intent -> wait for slots of its pool, then for those it replaces -> start
+    -> watch (exit, end of output, deadline, stop requests)
     -> if it must stop: graceful step, bounded wait, forced step, proof -> ended: counts for no policy any more
     -> wait, bounded, for output that somebody else holds -> verdict -> record
     -> if it was stopped and is not proven gone: keep its place until it is, or until somebody abandons it
@@ -11,7 +12,6 @@ run has one writer. Nobody cancels the task; stopping is a message, too. `docs/j
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from sexton.execution.request import LIMITS_STAGE
 from sexton.execution.runlog import RunLog
 from sexton.execution.stop import CONFIRM_SECONDS, SIGNAL_ANSWER_SECONDS, bring_down
 from sexton.model.clock import Clock, Monotonic
-from sexton.model.errors import SpawnError, StoreError
+from sexton.model.errors import SpawnError
 from sexton.model.job import EndsWhen, Leftovers, WhenUnconfirmed
 from sexton.model.run import GoneState, Outcome, Phase, StopCause
 from sexton.model.verification import Checked, Verification
@@ -36,8 +36,10 @@ from sexton.outcome.verification import COMMAND_FAILED
 from sexton.run.check import check_of
 from sexton.run.drain import drain_held_output
 from sexton.run.facilities import Facilities
+from sexton.run.intent import write_intent
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
+from sexton.run.queueing import wait_for_slots
 from sexton.run.recording import amend, record, verdict_of
 from sexton.run.subject import Subject
 from sexton.run.unconfirmed import keep_place
@@ -45,9 +47,6 @@ from sexton.run.unlocking import unlock_secrets
 
 logger = logging.getLogger("sexton.run")
 
-INTENT_SECONDS = 1.0
-"""How long a start waits for a disk that hangs; the write stays queued and lands when the disk is back."""
-REQUIRED_INTENT_SECONDS = 10.0
 LONGEST_WORD = 4096
 """Characters of a reason that a supervisor is given to keep."""
 LEFTOVER_LOOK_SECONDS = 0.1
@@ -58,7 +57,8 @@ behind."""
 async def conduct(run: Run, daemon: Facilities) -> None:
     """Live through one run. Never raises: a bug becomes an `internal error` record, and the processes are ended."""
     try:
-        if not run.adopted and await _intend(run, daemon):  # else another daemon has started it
+        # one that is adopted has been started by another daemon
+        if not run.adopted and await _intend(run, daemon) and await wait_for_slots(run, daemon, _until):
             await _wait_for_victims(run)
             if run.stop is None:
                 await _start(run, daemon)
@@ -171,34 +171,9 @@ async def _stop_a_silent_start(run: Run) -> None:
 
 async def _intend(run: Run, daemon: Facilities) -> bool:
     """Whether it may start: no process runs that the ledger does not know of, and no promise is lost."""
-    may_start = await _write_intent(run, daemon)
+    may_start = await write_intent(run, daemon)
     run.intended.set()
     return may_start
-
-
-async def _write_intent(run: Run, daemon: Facilities) -> bool:
-    """Make the run known to the ledger. A store that fails or hangs is waited for within a bound, then
-    `state.onStoreUnavailable` decides: degrade starts all the same (True), fail-closed does not."""
-    if not daemon.ledger.capabilities.durable:
-        await daemon.ledger.intend(run.launch)
-        return True
-    bound = REQUIRED_INTENT_SECONDS if daemon.intent_required else INTENT_SECONDS
-    try:
-        async with asyncio.timeout(bound):
-            await daemon.ledger.intend(run.launch)
-        return True
-    except (StoreError, TimeoutError) as failure:
-        daemon.counters.store_failures += 1
-        why = str(failure) or f"the store did not answer within {bound:g} seconds"
-    if daemon.intent_required:
-        run.fail_reason = f"could not be started: its intent could not be written ({why}, fail-closed)"
-        run.learn(StartFailed(0, why, daemon.clock.monotonic()))
-        return False
-    logger.error(
-        "Job %s: the intent of run %s could not be written (%s); it starts all the same (onStoreUnavailable: degrade), "
-        "and a crash of the daemon now would lose it", run.job.name, run.id, why,
-    )
-    return True
 
 
 def _submit(run: Run, daemon: Facilities) -> None:

@@ -1,11 +1,23 @@
-"""UUIDv7 for runs: sorted by time, and growing within one process even when the clock stands or steps back."""
+"""What tells runs and definitions apart. UUIDv7 for runs: sorted by time, and growing within one process even when the
+clock stands or steps back."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 
+import msgspec
+
+from sexton.model.job import JobSpec, Place
+
 RANDOM_BYTES = 1024
+
+
+def definition_of(spec: JobSpec) -> str:
+    """A digest of all that the job is, wherever it stands in the configuration."""
+    told = msgspec.json.encode(msgspec.structs.replace(spec, place=Place("", 0, 0)))
+    return hashlib.sha256(told).hexdigest()[:32]
 
 
 class RunIds:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, decide
+import msgspec
+
+from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, Wait, decide
 from sexton.execution.gate import Gate
-from sexton.model.job import JobSpec, OnDaemonLoss
-from sexton.model.run import Launch, StopCause, Trigger
+from sexton.model.job import ConcurrencyPolicy, JobSpec, OnDaemonLoss
+from sexton.model.pool import PoolSettings
+from sexton.model.run import Launch, Phase, StopCause, Trigger
 from sexton.run.conduct import conduct, outlast
 from sexton.run.facilities import Facilities
-from sexton.run.identity import RunIds
+from sexton.run.identity import RunIds, definition_of
 from sexton.run.live import Run
-from sexton.run.mailbox import StopRequested, VictimEnded
+from sexton.run.mailbox import SlotsGiven, StopRequested, VictimEnded
+from sexton.run.pools import Pools, withdraw
 from sexton.run.remnant import Remnant
 
 logger = logging.getLogger("sexton.run")
@@ -28,7 +32,7 @@ def _tell_overlap(job: JobSpec, admission: Admission, scheduled_for: datetime | 
     match admission:
         case Start():
             level = logging.INFO
-        case Refuse(refusal=Refusal.STILL_RUNNING | Refusal.UNCONFIRMED):
+        case Refuse(refusal=Refusal.STILL_RUNNING | Refusal.UNCONFIRMED | Refusal.TOO_MANY):
             what = f"; the run due at {scheduled_for.isoformat()} is skipped" if scheduled_for else "; not started"
         case Refuse():
             return  # disabled or shutting down: not for the overlap's sake
@@ -47,6 +51,7 @@ class Launcher:
         self.refused_count = 0
         self.on_launched: Callable[[Run], None] = lambda run: None
         """Told of each run that was let in, before anything happens to it."""
+        self.pools = Pools(facilities.registry, facilities.clock, self._admit)
         self._ids = RunIds()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -58,6 +63,8 @@ class Launcher:
         admission = decide(
             job, trigger, [run.id for run in running], [run.id for run in unconfirmed], shutting_down=self.shutting_down
         )
+        if isinstance(admission, Wait):
+            return self._queue(job, trigger, scheduled_for, requested_by, attempt)
         if running or unconfirmed:
             _tell_overlap(job, admission, scheduled_for)
         if isinstance(admission, Refuse):
@@ -77,22 +84,94 @@ class Launcher:
     def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,
                requested_by: str | None, gate: Gate | None = None, *, attempt: int = 1) -> Run:
         registry, clock = self.facilities.registry, self.facilities.clock
-        launch = Launch(
-            id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
-            requested_by=requested_by, created_at=clock.now(), boot_id=self.boot_id, attempt=attempt,
-            keep=self._keeps(job),
-        )
+        launch = self._launch_of(job, trigger, scheduled_for, requested_by, attempt)
         victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
         run = Run(job, launch, clock, victims, gate)
         registry.add(run)
         self.on_launched(run)
+        self._stop_victims(run, victims)
+        self.keep(conduct(run, self.facilities))
+        return run
+
+    def _launch_of(self, job: JobSpec, trigger: Trigger, scheduled_for: datetime | None, requested_by: str | None,
+                   attempt: int) -> Launch:
+        return Launch(
+            id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
+            requested_by=requested_by, created_at=self.facilities.clock.now(), boot_id=self.boot_id, attempt=attempt,
+            keep=self._keeps(job),
+        )
+
+    def _stop_victims(self, run: Run, victims: Iterable[str]) -> None:
         for victim_id in victims:
-            victim = registry.get(victim_id)
+            victim = self.facilities.registry.get(victim_id)
             if victim is not None:
                 victim.mailbox.post(StopRequested(StopCause.REPLACED, reason=f"run {run.id} takes its place"))
                 self.keep(self._tell_when_ended(victim, run))
+
+    # ---------------------------------------------------------------- pools
+
+    def _queue(self, job: JobSpec, trigger: Trigger, scheduled_for: datetime | None, requested_by: str | None,
+               attempt: int) -> Run | Refuse:
+        """Put a run into the queue of the job's pool. Of a Replace job only the newest waits, in the turn of the one
+        before it."""
+        assert job.pool is not None
+        replaced = self.pools.queued(job.name) if job.concurrency_policy is ConcurrencyPolicy.REPLACE else []
+        refused = self.pools.refusal(job, len(replaced))
+        if refused is not None:
+            self.refused_count += 1
+            return refused
+        launch = self._launch_of(job, trigger, scheduled_for, requested_by, attempt)
+        since = min((one.launch.ticket.since for one in replaced if one.launch.ticket is not None),
+                    default=launch.created_at)
+        ticket = self.pools.ticket(job.pool, launch.created_at, definition_of(job), since)
+        launch = msgspec.structs.replace(launch, ticket=ticket)
+        for one in replaced:
+            withdraw(one, StopRequested(StopCause.REPLACED, reason=f"run {launch.id} takes its place"))
+        return self.wait_in_queue(job, launch)
+
+    def wait_in_queue(self, job: JobSpec, launch: Launch) -> Run:
+        """Let a run that has a ticket wait for its slots, and live."""
+        run = Run(job, launch, self.facilities.clock)
+        run.phase = Phase.QUEUED
+        self.facilities.registry.add(run)
+        self.pools.enqueue(run)
         self.keep(conduct(run, self.facilities))
+        if run.waits_for_slots:
+            logger.info("Job %s: run %s waits for %d slot(s) of pool %s", job.name, run.id, launch.ticket.slots
+                        if launch.ticket is not None else 0, launch.ticket.pool if launch.ticket is not None else "")
         return run
+
+    def here(self, job: JobSpec, launch: Launch) -> Launch:
+        """The identity of a run that an earlier daemon has left waiting, as one of ours."""
+        return msgspec.structs.replace(launch, node=self.node, boot_id=self.boot_id, keep=self._keeps(job))
+
+    def take_up_pools(self, pools: Sequence[PoolSettings], changed: Mapping[str, JobSpec | None]) -> None:
+        """After a reload: what waits for a job that is another one now (None: no more) is cancelled."""
+        for name, spec in changed.items():
+            for run in self.pools.queued(name):
+                ticket = run.launch.ticket
+                if spec is None or not spec.enabled:
+                    why = "its job was removed" if spec is None else "its job was disabled"
+                elif ticket is None or ticket.definition != definition_of(spec):
+                    why = "its job was changed"
+                else:
+                    continue
+                logger.warning("Job %s: run %s leaves the queue: %s", name, run.id, why)
+                withdraw(run, StopRequested(StopCause.CANCEL, reason=why))
+        self.pools.configure(pools)
+
+    def _admit(self, run: Run, victims: tuple[str, ...]) -> None:
+        """Its pool has given the run its slots: now it is launched. An attempt that still waits for an older occurrence
+        is not made any more."""
+        run.granted = True
+        run.mailbox.post(SlotsGiven(self.facilities.clock.now(), victims))
+        if run.launch.trigger in (Trigger.SCHEDULE, Trigger.REBOOT):
+            for other in self.pools.queued(run.job.name):
+                if other.launch.trigger is Trigger.RETRY:
+                    reason = f"run {run.id} is for a later occurrence"
+                    withdraw(other, StopRequested(StopCause.REPLACED, reason=reason))
+        self.on_launched(run)
+        self._stop_victims(run, victims)
 
     def _keeps(self, job: JobSpec) -> bool:
         if job.on_daemon_loss is not OnDaemonLoss.KEEP:
@@ -105,6 +184,7 @@ class Launcher:
     def go_on(self, run: Run) -> None:
         """Live on with a run that an earlier daemon has started."""
         self.facilities.registry.add(run)
+        self.pools.hold(run)
         run.intended.set()
         self.on_launched(run)
         self.keep(conduct(run, self.facilities))
@@ -112,6 +192,7 @@ class Launcher:
     def keep_place_of(self, remnant: Remnant) -> None:
         """Hold the place of what an earlier daemon could not terminate."""
         self.facilities.registry.add(remnant)
+        self.pools.hold(remnant)
         self.keep(outlast(remnant, self.facilities))
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sexton.model.run import Phase
 
 NEXT: dict[Phase, frozenset[Phase]] = {
+    Phase.QUEUED: frozenset({Phase.CLAIMED, Phase.ENDED}),
     Phase.CLAIMED: frozenset({Phase.STARTING, Phase.ENDED}),
     Phase.STARTING: frozenset({Phase.RUNNING, Phase.STOPPING, Phase.ENDED}),
     Phase.RUNNING: frozenset({Phase.DRAINING, Phase.VERIFYING, Phase.STOPPING, Phase.ENDED}),
@@ -17,7 +18,8 @@ NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.RECORDED: frozenset(),
 }
 
-COUNTS_AS_RUNNING = frozenset(Phase) - {Phase.ENDED, Phase.RECORDED}
+OVER = frozenset({Phase.ENDED, Phase.RECORDED})
+COUNTS_AS_RUNNING = frozenset(Phase) - OVER - {Phase.QUEUED}
 """The phases in which an instance counts for the concurrency policy."""
 
 

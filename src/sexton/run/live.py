@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -53,8 +54,8 @@ from sexton.model.run import (
     Witness,
 )
 from sexton.model.verification import Verification
-from sexton.run.lifecycle import COUNTS_AS_RUNNING, step
-from sexton.run.mailbox import AbandonRequested, Mailbox, Message, StopRequested, VictimEnded
+from sexton.run.lifecycle import COUNTS_AS_RUNNING, OVER, step
+from sexton.run.mailbox import AbandonRequested, Mailbox, Message, SlotsGiven, StopRequested, VictimEnded
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -73,6 +74,15 @@ class Run:
         self.phase = Phase.CLAIMED
         self.waits_for = set(victims)
         self.gate = gate
+        self.leave_queue: Callable[..., None] = lambda run, **more: None
+        """How it leaves the queue of its pool by itself."""
+        self.waits_for_slots = False
+        """It is in the queue of its pool."""
+        self.granted = False
+        """Its pool has given it slots. Set with the message that says so: from that instant on it counts as running."""
+        self.admitted_at: datetime | None = None
+        self.expired: str | None = None
+        """Why it was not started: it has waited too long."""
         self.held: Grip | None = None
         self.capture: Capture | None = None
         self.unlocked: Unlocked | None = None
@@ -133,7 +143,12 @@ class Run:
     @property
     def counts_as_running(self) -> bool:
         """By its phase. A run whose end is not proven may keep its place beyond that: `unconfirmed`."""
-        return self.phase in COUNTS_AS_RUNNING
+        return self.phase in COUNTS_AS_RUNNING or (self.phase is Phase.QUEUED and self.granted)
+
+    @property
+    def over(self) -> bool:
+        """It has ended."""
+        return self.phase in OVER
 
     @property
     def pid(self) -> int | None:
@@ -178,6 +193,9 @@ class Run:
                 pass  # the capture knows; the message wakes the reader
             case VictimEnded():
                 self.waits_for.discard(message.run_id)
+            case SlotsGiven():
+                self.admitted_at = message.at
+                self.waits_for = set(message.victims)
             case StopRequested():
                 self._learn_stop(message)
             case AbandonRequested():
@@ -206,7 +224,7 @@ class Run:
             self.deadline = Monotonic(message.at + self.job.execution_timeout)
 
     def _learn_stop(self, request: StopRequested) -> None:
-        if not self.counts_as_running:
+        if self.over:
             return  # it came on the heels of the end: the run keeps the outcome that it ended with
         self.force = self.force or request.force
         if self.stop is None:
@@ -296,7 +314,7 @@ class Run:
                 return Gone(state=GoneState.UNKNOWN)
             return Gone(state=GoneState.PROVEN, witnesses=(self.sweep_witness,))
         if self.started is None and not self.lost:
-            never = self.start_failed is not None or not self.counts_as_running
+            never = self.start_failed is not None or self.over
             return Gone(state=GoneState.PROVEN, witnesses=(Witness.NEVER_STARTED,)) if never else None
         if self.emptied is not None:
             match self.emptied.cgroup_empty:
@@ -351,7 +369,7 @@ class Run:
         if self.deadline is not None and self.started_at is not None and self.job.execution_timeout is not None:
             deadline_at = self.started_at + timedelta(seconds=self.job.execution_timeout)
         return RunRecord(
-            launch=self.launch, phase=self.phase, outcome=self.outcome, exit=self.exit,
+            launch=self.launch, phase=self.phase, admitted_at=self.admitted_at, outcome=self.outcome, exit=self.exit,
             exit_code=None if self.ended_mono is None else self.exit_code, stop=self._masked_stop(),
             gone=self.all_gone(), verification=self.verification(), abandoned=self.abandoned,
             containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from datetime import datetime
 
 import msgspec
 
@@ -34,7 +35,14 @@ class VictimEnded(msgspec.Struct, frozen=True):
     run_id: str
 
 
-Message = ExecutionMessage | StopRequested | AbandonRequested | VictimEnded
+class SlotsGiven(msgspec.Struct, frozen=True):
+    """The run has its slots. It starts when the runs that it is to replace have ended."""
+
+    at: datetime
+    victims: tuple[str, ...] = ()
+
+
+Message = ExecutionMessage | StopRequested | AbandonRequested | VictimEnded | SlotsGiven
 
 
 class Mailbox:

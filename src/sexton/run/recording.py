@@ -81,7 +81,7 @@ def verdict_of(run: Run) -> Verdict:
         refuted = verification.fail_reason
     return judge(
         Evidence(
-            exit_code=run.exit_code, stop=run.stop, start_failure=run.fail_reason, lost=lost,
+            exit_code=run.exit_code, stop=run.stop, skipped=run.expired, start_failure=run.fail_reason, lost=lost,
             wrote_stdout=capture is not None and capture.wrote(Stream.STDOUT),
             wrote_stderr=capture is not None and capture.wrote(Stream.STDERR),
             execution_timeout=run.job.execution_timeout, refuted=refuted,
@@ -100,7 +100,7 @@ def _decide(run: Run) -> None:
         logger.info("Job %s was replaced by a newer instance (run %s)", run.job.name, run.id)
     bad = verdict.outcome in (Outcome.FAILURE, Outcome.UNKNOWN)
     logger.log(
-        logging.WARNING if bad else logging.INFO,
+        logging.WARNING if bad or verdict.outcome is Outcome.SKIPPED else logging.INFO,
         "Job %s exit code %s; outcome: %s; fail_reason: %s (run %s)", run.job.name, run.exit_code,
         verdict.outcome.value, verdict.fail_reason, run.id,
     )

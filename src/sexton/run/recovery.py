@@ -35,7 +35,8 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
     nothing is reported for these runs.
     """
     heard = words is not None and await asyncio.to_thread(words.hear)
-    interrupted = [run for run in await ledger.unfinished() if run.launch.id not in living]
+    left = [run for run in await ledger.unfinished() if run.launch.id not in living]
+    interrupted = [run for run in left if run.phase is not Phase.QUEUED]  # those never started, and wait on (`requeue`)
     swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
     capped, capped_survivors = await asyncio.get_running_loop().run_in_executor(None, controllers.sweep)
     swept, cgroup_survivors = swept + capped, [*cgroup_survivors, *capped_survivors]

@@ -8,7 +8,6 @@ a crash loses an attempt rather than start one twice.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -20,10 +19,11 @@ import msgspec
 from sexton.admission.decide import Refusal, Refuse
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec, Place
+from sexton.model.job import JobSpec
 from sexton.model.retry import PendingRetry, RetryState
 from sexton.model.run import Launch, Outcome, RunRecord, Trigger
 from sexton.outcome.retry import FOREVER, Fate, another, delay_before, failed_of
+from sexton.run.identity import definition_of
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
 from sexton.store.port import JobState
@@ -34,12 +34,6 @@ KEY = "retry"
 WRITE_SECONDS = 2.0
 """How long a retry waits for a store that hangs before it is launched all the same (degrade) or put off."""
 AGAIN_SECONDS = 1.0
-
-
-def definition_of(spec: JobSpec) -> str:
-    """A digest of all that the job is, wherever it stands in the configuration."""
-    told = msgspec.json.encode(msgspec.structs.replace(spec, place=Place("", 0, 0)))
-    return hashlib.sha256(told).hexdigest()[:32]
 
 
 class Ladder:
@@ -131,6 +125,8 @@ class Retries:
     def _is_its_end(self, ladder: Ladder, record: RunRecord) -> bool:
         """A run that was replaced has a successor, which has begun a ladder of its own if it was due to."""
         by_hand = record.launch.trigger is Trigger.MANUAL
+        if record.outcome is Outcome.SKIPPED and by_hand:
+            return False  # it was never launched
         same = by_hand or record.launch.scheduled_for == ladder.launch.scheduled_for
         return same and (record.outcome is not Outcome.CANCELLED or not self._launcher.shutting_down)
 

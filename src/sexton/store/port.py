@@ -66,6 +66,10 @@ class Ledger(Protocol):
         effort, and ordered with the other writes of the run. A run that is unknown or recorded stays as it
         is."""
 
+    async def keep(self, record: RunRecord) -> None:
+        """As `note`, and returns only when it is durable: for a fact without which a later daemon would start the run a
+        second time."""
+
     async def record(self, record: RunRecord) -> None:
         """Write the final record of a run (intended before or not)."""
 

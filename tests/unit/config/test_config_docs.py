@@ -19,6 +19,7 @@ from sexton.config.schema import (
     JOB,
     LOGGING,
     MONITORING,
+    POOL,
     RESOURCE_LIMITS,
     SCHEDULE,
     STATE,
@@ -30,6 +31,7 @@ from sexton.config.schema import (
 from sexton.model import report
 from sexton.model.job import FailsWhen, JobSpec, ScheduleFields
 from sexton.model.limits import Monitoring, ResourceLimits
+from sexton.model.pool import PoolSettings, PoolUse
 from sexton.model.secret import SecretSource
 from sexton.model.settings import Configuration, Settings, StateSettings, WebSettings
 from sexton.model.statsd import StatsdSettings
@@ -55,6 +57,7 @@ TABLES: list[tuple[str, Mapping[str, Option], type | None]] = [
     ("`monitorResources`", MONITORING.options, Monitoring),
     ("`environment` and `env_file`", ENVIRONMENT_ENTRY.options, None),
     ("`secrets`", report_schema.SECRETS.options, SecretEntry),
+    ("`pools`", POOL.options, PoolSettings),
     ("`web`", WEB.options, WebSettings),
     ("`logging`", LOGGING.options, None),
     ("`state`", STATE.options, StateSettings),
@@ -82,6 +85,8 @@ def _rows(heading: str) -> dict[str, str]:
 def _written(option: Option, model: type | None) -> str:
     """A default as the page writes it."""
     special = {"env_file": "null", "failsWhen": "see below", "headers": "{}", "fingerprint": "see below"}
+    use = PoolUse(name="")
+    special |= {"poolSlots": _yaml(use.slots), "queuePriority": _yaml(use.priority), "queueTimeout": _yaml(use.timeout)}
     if option.name in special and model is not report.WebhookReport:
         return special[option.name]
     if option in ENVIRONMENT_ENTRY.options.values() and option.name != "key":

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 
 from sexton.model.errors import StoreError
-from sexton.model.run import Launch, Outcome, Phase, RunRecord
+from sexton.model.run import Launch, Outcome, RunRecord, intent_of
 from sexton.store.port import Capabilities, JobHistory, ended_at
 
 _Place = tuple[datetime, int, str]
@@ -50,13 +50,16 @@ class MemoryStore:
     async def intend(self, launch: Launch) -> None:
         self._check()
         if launch.id not in self._runs:
-            self._keep(RunRecord(launch=launch, phase=Phase.CLAIMED))
+            self._keep(intent_of(launch))
 
     def note(self, record: RunRecord) -> None:
         self._check()
         run_id = record.launch.id
         if run_id in self._runs and run_id not in self._places:
             self._runs[run_id] = record
+
+    async def keep(self, record: RunRecord) -> None:
+        self.note(record)
 
     async def record(self, record: RunRecord) -> None:
         self._check()

@@ -9,7 +9,7 @@ from typing import assert_never
 
 import msgspec
 
-from sexton.model.run import Launch, Phase, RunRecord
+from sexton.model.run import Launch, RunRecord, intent_of
 from sexton.store.port import ended_at
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,7 +104,7 @@ def fold(changes: Iterable[Change], *, next_seq: int) -> Batch:
                 intents.pop(run_id, None)
             case Intend(launch):
                 if launch.id not in records and launch.id not in intents:
-                    claimed = RunRecord(launch=launch, phase=Phase.CLAIMED)
+                    claimed = intent_of(launch)
                     intents[launch.id] = _live(Effect.INTENT, claimed)
             case Note(record):
                 run_id = record.launch.id

@@ -110,6 +110,9 @@ class SqliteStore:
     def note(self, record: RunRecord) -> None:
         self._writing().post(Note(record))
 
+    async def keep(self, record: RunRecord) -> None:
+        await self._writing().submit(Note(record))
+
     async def record(self, record: RunRecord) -> None:
         await self._writing().submit(Record(record))
 
