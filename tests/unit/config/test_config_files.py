@@ -52,14 +52,14 @@ def test_included_defaults_lie_below_the_includers(load_files: Load) -> None:
         {
             "main.yml": "include: [sub/base.yml]\ndefaults: {killTimeout: 1}\n" + jobs("main"),
             "sub/base.yml": "include: [deep.yml]\ndefaults: {killTimeout: 2, saveLimit: 2}\n" + jobs("base"),
-            "sub/deep.yml": "defaults: {saveLimit: 3, maxLineLength: 3, statsd: {}}\n",
+            "sub/deep.yml": "defaults: {saveLimit: 3, maxLineLength: 3, retries: 1}\n",
         },
         "main.yml",
     )
     base, main = configuration.jobs
     assert (main.kill_timeout, main.save_limit, main.max_line_length) == (1.0, 2, 3)
     assert (base.kill_timeout, base.save_limit, base.max_line_length) == (2.0, 2, 3)
-    assert main.ignored_options == ("statsd",)
+    assert main.ignored_options == ("retries",)
 
 
 def test_a_file_reached_twice_counts_once(load_files: Load) -> None:

@@ -153,14 +153,14 @@ def test_defaults_lie_below_the_job(load_job: LoadJob) -> None:
 def test_merge_keys_and_anchors(load_text: Load) -> None:
     """`<<` brings in a map, and what stands beside it wins."""
     text = (
-        "jobs:\n  - &base {name: a, command: x, schedule: y, utc: false, sla: {}}\n"
+        "jobs:\n  - &base {name: a, command: x, schedule: y, utc: false, retries: 1}\n"
         "  - <<: *base\n    name: b\n  - <<: [{name: c, command: z}, *base]\n"
     )
     jobs = load_text(text).jobs
     assert [(job.name, job.command, job.utc) for job in jobs] == [
         ("a", "x", False), ("b", "x", False), ("c", "z", False),
     ]  # fmt: skip
-    assert jobs[1].ignored_options == ("sla",)
+    assert jobs[1].ignored_options == ("retries",)
 
 
 def test_env_file(load_files: Load) -> None:
