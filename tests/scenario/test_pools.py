@@ -344,3 +344,47 @@ def test_the_command_line_shows_who_waits(rig: Rig) -> None:
     assert refused.returncode == 1 and "--queued" in refused.stderr
     ended = sexton("cancel", "b", "--queued")
     assert ended.returncode == 0 and "no process was ever made" in ended.stdout
+
+
+def test_a_paused_job_waits_unless_started_by_hand(rig: Rig) -> None:
+    """A scheduled run that waits keeps waiting while its job is paused, others pass it, and a start by hand does not
+    wait for the pause. It goes on when the pause is ended, or has ended."""
+    rig.start([member("hold", rig.folder), member("s", rig.folder, gate=False, schedule="* * * * * * *"),
+               member("other", rig.folder, gate=False)], pools=ONE)
+    ask(rig, "hold")
+    until(lambda: rig.job("s")["queued"], 5, "a scheduled run that waits")
+    assert rig.http("POST", "/jobs/s/pause", {"durationSeconds": 3000})[0] == 200
+    scheduled = rig.job("s")["queued"]
+    by_hand = ask(rig, "s")
+    open_gate(rig.folder, "hold")
+    assert rig.recorded(by_hand)["outcome"] == "success"
+    rig.recorded(ask(rig, "other"))
+    assert rig.job("s")["queued"] == scheduled and "paused" in pool(rig)["entries"][0]["reason"]
+    assert rig.http("POST", "/jobs/s/pause", {"durationSeconds": 1})[0] == 200
+    assert rig.http("POST", "/jobs/other/pause", {"durationSeconds": 3000})[0] == 200
+    until(lambda: not set(rig.job("s")["queued"]) & set(scheduled), 10, "the end of the pause")
+    assert rig.recorded(scheduled[0])["outcome"] == "success"
+
+
+def test_a_pause_that_is_ended_lets_runs_go_on(rig: Rig) -> None:
+    """At once: nobody waits for a timer."""
+    rig.start([member("hold", rig.folder), member("s", rig.folder, gate=False, schedule="* * * * * * *")], pools=ONE)
+    ask(rig, "hold")
+    until(lambda: rig.job("s")["queued"], 5, "a scheduled run that waits")
+    rig.http("POST", "/jobs/s/pause", {"durationSeconds": 3000})
+    run = rig.job("s")["queued"][0]
+    open_gate(rig.folder, "hold")
+    until(lambda: pool(rig)["inUse"] == 0, 5, "a free slot")
+    always(lambda: rig.run(run)["phase"] == "queued", 0.3, "it is held")
+    rig.http("POST", "/jobs/s/resume")
+    assert rig.recorded(run)["outcome"] == "success"
+
+
+def test_a_wait_that_was_too_long_is_no_failure(rig: Rig) -> None:
+    """onlyIfLastSucceeded looks at runs that were launched: a skipped one does not stop the job for good."""
+    rig.start([member("hold", rig.folder), member("s", rig.folder, gate=False, schedule="* * * * * * *",
+                                                  queueTimeout=0.2, onlyIfLastSucceeded=True)], pools=ONE)
+    ask(rig, "hold")
+    until(lambda: rig.job("s")["last_run"] and rig.job("s")["last_run"]["outcome"] == "skipped", 5, "a skipped run")
+    open_gate(rig.folder, "hold")
+    until(lambda: "success" in [run["outcome"] for run in rig.runs("s")[-1:]], 5, "a run of it")

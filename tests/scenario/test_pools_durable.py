@@ -137,3 +137,21 @@ def test_killed_again_and_again(rig: Rig) -> None:
         assert record["outcome"] in ("success", "unknown")
         if record["outcome"] == "success":
             assert record["job"] in starts(rig.folder)
+
+
+def test_what_waits_is_not_made_up_for_as_well(rig: Rig) -> None:
+    """onMissed: the occurrence of a run that waits on was fired, so it is not owed; each occurrence has one run."""
+    rig.start([member("hold", rig.folder),
+               member("s", rig.folder, gate=False, schedule="* * * * * * *", onMissed="run-all")],
+              **{**TOP, "pools": {"p": {"slots": 1, "maxQueued": 50}}})
+    until(lambda: "-s" in marks(rig.folder), 5, "a run of it")
+    ask(rig, "hold")
+    until(lambda: len(rig.job("s")["queued"]) >= 2, 10, "two that wait")
+    rig.kill9()
+    time.sleep(1.1)
+    open_gate(rig.folder, "hold")
+    rig.start()
+    until(lambda: [run for run in rig.runs("s") if run["trigger"] == "catchup"], 15, "what was missed")
+    until(lambda: not rig.job("s")["queued"] or pool(rig)["queued"] <= 1, 10, "the end of the congestion")
+    due = [run["scheduled_for"] for run in rig.runs("s")]
+    assert len(due) == len(set(due)), "no occurrence twice"

@@ -89,11 +89,13 @@ class CatchUp:
         ended = [run.finished_at for run in done if run.finished_at is not None]
         if schedule is None or not (ended or interrupted):
             return Owed()
-        by_schedule = [run.launch.scheduled_for for run in history.runs
-                       if run.launch.trigger is Trigger.SCHEDULE and run.launch.scheduled_for is not None]
+        here = [run.launch for run in self._launcher.facilities.registry.of(spec.name)]  # taken over, or waiting on
+        by_schedule = [launch.scheduled_for for launch in (*(run.launch for run in history.runs), *here)
+                       if launch.trigger is Trigger.SCHEDULE and launch.scheduled_for is not None]
         since = decided or max(ended, default=min(interrupted, default=self._clock.now()))
         since = max([since, *by_schedule])  # the schedule goes forward: all before the last that it fired was decided
-        fired = [run.launch.scheduled_for for run in done if run.launch.scheduled_for is not None]
+        begun = (*(run.launch for run in done), *here)
+        fired = [launch.scheduled_for for launch in begun if launch.scheduled_for is not None]
         return owed_since(
             schedule, since, self._clock.now(), spec.on_missed, spec.starting_deadline,
             self._pauses.last(spec.name), interrupted, fired,

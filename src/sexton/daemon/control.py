@@ -334,6 +334,7 @@ class Control:
         """Raises Unknown, StoreError."""
         self.job(name)
         await self.pauses.resume(name, requested_by)
+        self.pools.look_everywhere()
 
     async def cancel_queued(self, pool: str, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
         """Take a waiting run out of a pool's queue. Raises Unknown, NotRunning (it waits no longer), StoreError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from sexton.daemon.measures import DURATION_BOUNDS, Histogram
@@ -124,12 +124,21 @@ class JobEntry:
     @property
     def last_run(self) -> RunRecord | None:
         """The run that ended last (ties: recorded later), whatever the order of recording was."""
-        last: RunRecord | None = None
-        for record in tuple(self.recent):  # a copy: a scrape looks from a thread of its own
-            if record.finished_at is not None and (last is None or last.finished_at is None
-                                                   or record.finished_at >= last.finished_at):
-                last = record
-        return last
+        return _last(tuple(self.recent))  # a copy: a scrape looks from a thread of its own
+
+    @property
+    def last_launched(self) -> RunRecord | None:
+        """As `last_run`, without those that were skipped: they have done nothing that could have failed."""
+        return _last([record for record in self.recent if record.outcome is not Outcome.SKIPPED])
+
+
+def _last(records: Iterable[RunRecord]) -> RunRecord | None:
+    last: RunRecord | None = None
+    for record in records:
+        if record.finished_at is not None and (last is None or last.finished_at is None
+                                               or record.finished_at >= last.finished_at):
+            last = record
+    return last
 
 
 class Jobs:

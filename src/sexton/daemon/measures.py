@@ -46,7 +46,8 @@ class Measures:
         launch = record.launch
         on_time = launch.trigger is Trigger.SCHEDULE and launch.attempt == 1 and not jitter and not record.adopted
         if on_time and launch.scheduled_for is not None and record.started_at is not None:
-            self.lateness.add(max(0.0, (record.started_at - launch.scheduled_for).total_seconds()))
+            due = max(launch.scheduled_for, record.admitted_at or launch.scheduled_for)  # a wait for a pool is not ours
+            self.lateness.add(max(0.0, (record.started_at - due).total_seconds()))
         self.proven(record)
 
     def proven(self, record: RunRecord) -> None:

@@ -105,7 +105,7 @@ class Scheduler:
         pause = self._pauses.of(entry.spec.name)
         if pause is not None:
             return f"paused until {pause.until.isoformat(timespec='seconds')}" + (f" by {pause.by}" if pause.by else "")
-        last = entry.last_run
+        last = entry.last_launched
         if entry.spec.only_if_last_succeeded and last is not None and last.outcome is not Outcome.SUCCESS:
             what = last.outcome.value if last.outcome is not None else "unknown"
             return f"the last run ended as {what} (onlyIfLastSucceeded)"

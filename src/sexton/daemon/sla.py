@@ -77,7 +77,7 @@ class SlaWatch:
         first = self._first_seen.setdefault(name, now)
         successes = [run.finished_at for run in entry.recent if run.outcome is Outcome.SUCCESS and run.finished_at]
         live = self._registry.of(name)
-        waiting = [run.launch.scheduled_for for run in live if run.counts_as_running and run.started is None
+        waiting = [run.launch.scheduled_for for run in live if not run.over and run.started is None
                    and run.launch.trigger is Trigger.SCHEDULE and run.launch.scheduled_for is not None]
         upcoming = self._next_of(name)
         if upcoming is not None and upcoming < now:

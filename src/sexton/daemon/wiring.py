@@ -199,6 +199,7 @@ class Daemon:
             durable=store.capabilities.durable, fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
         )
         launcher.on_launched = retries.launched
+        launcher.pools.seconds_paused = pauses.seconds_left
         launcher.pools.configure(self._configuration.settings.pools)
         launcher.pools.close()  # until everything of the earlier daemon has its place
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)

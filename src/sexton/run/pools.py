@@ -17,11 +17,14 @@ from sexton.admission.pools import Order, Waiting, choose, order
 from sexton.model.clock import Clock
 from sexton.model.job import ConcurrencyPolicy, JobSpec
 from sexton.model.pool import PoolSettings, PoolUse, Ticket
+from sexton.model.run import Trigger
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
 from sexton.run.registry import Registry
 
 logger = logging.getLogger("sexton.pools")
+
+PAUSED_LOOK_SECONDS = 60.0
 
 
 class Entry:
@@ -126,6 +129,9 @@ class Pools:
         self._admit = admit
         self._pools: dict[str, Pool] = {}
         self._watched: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._looks: dict[str, asyncio.TimerHandle] = {}
+        self.seconds_paused: Callable[[str], float] = lambda job: 0.0
+        """How long a job is paused from now; then its runs wait, except those that somebody started by hand."""
         self.closed = False
         """The daemon is shutting down: nobody gets slots any more."""
 
@@ -154,8 +160,7 @@ class Pools:
             self._drop_if_over(pool)
         for one in named.values():
             self._pools[one.name] = Pool(one)
-        for pool in self:
-            self.look(pool)
+        self.look_everywhere()
 
     def _drop_if_over(self, pool: Pool) -> None:
         if pool.settings is None and not pool.holdings and not pool.entries:
@@ -231,10 +236,31 @@ class Pools:
             running = [run.id for run in self._registry.running(job.name)]
             unconfirmed = [run.id for run in self._registry.unconfirmed(job.name)]
             turn = turns[job.name] = overlap(job, running, unconfirmed)
+        paused = self._seconds_paused(entry.run)
+        if paused > 0:
+            self._look_again(pool, paused)
         inherits = 0
         if isinstance(turn, Replace):
             inherits = sum(found.slots for found in self._legacies(pool, turn.victims))
-        return Waiting(entry.run.id, entry.ticket.slots, not isinstance(turn, Refuse), inherits, entry.overtaken)
+        ready = not isinstance(turn, Refuse) and paused <= 0
+        return Waiting(entry.run.id, entry.ticket.slots, ready, inherits, entry.overtaken)
+
+    def _seconds_paused(self, run: Run) -> float:
+        return 0.0 if run.launch.trigger is Trigger.MANUAL else self.seconds_paused(run.job.name)
+
+    def _look_again(self, pool: Pool, seconds: float) -> None:
+        """A pause that ends by itself is not told of."""
+        loop = asyncio.get_running_loop()
+        due, timer = loop.time() + min(seconds, PAUSED_LOOK_SECONDS), self._looks.get(pool.name)
+        if timer is None or timer.when() > due or timer.when() <= loop.time():
+            if timer is not None:
+                timer.cancel()
+            self._looks[pool.name] = loop.call_at(due, self.look, pool)
+
+    def look_everywhere(self) -> None:
+        """Something outside the pools has changed: a pause was ended."""
+        for pool in self:
+            self.look(pool)
 
     @staticmethod
     def _legacies(pool: Pool, victims: Collection[str]) -> list[Holding]:
@@ -264,6 +290,8 @@ class Pools:
         turn = turns[entry.run.job.name]
         if isinstance(turn, Refuse):
             return turn.message
+        if (paused := self._seconds_paused(entry.run)) > 0:
+            return f"its job is paused for {paused:.0f} more seconds"
         if self.closed:
             return "nothing is started now"
         free = max(0, pool.capacity - pool.used)
@@ -305,5 +333,4 @@ class Pools:
     def open(self) -> None:
         """Go on after `close`."""
         self.closed = False
-        for pool in self:
-            self.look(pool)
+        self.look_everywhere()
