@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from harness.scale import Scale
 from harness.stage import Case
 
-from parts import burst, cancel, crash, gaps, history, output, record, reports, start
+from parts import burst, cancel, crash, gaps, history, output, proof, record, reports, start
 
 PARTS: dict[str, Callable[[Scale], Iterable[Case]]] = {
     "start": start.cases,
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[Scale], Iterable[Case]]] = {
     "record": record.cases,
     "output": output.cases,
     "cancel": cancel.cases,
+    "proof": proof.cases,
     "gaps": gaps.cases,
     "crash": crash.cases,
     "history": history.cases,

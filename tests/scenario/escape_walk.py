@@ -171,8 +171,9 @@ class Walk:
         self._start(case)
         self._wait_up(case)
         self._kill(case, *whom)
-        run = self.runs[case.name]
-        return self._judge(case, self._cancel(case) if whom == ("zygote",) else self.rig.recorded(run, self.end_seconds))
+        if whom == ("zygote",):
+            return self._judge(case, self._cancel(case))
+        return self._judge(case, self.rig.recorded(self.runs[case.name], self.end_seconds))
 
     def _kill(self, case: Case, *whom: str) -> None:
         own = self.rig.running(self.runs[case.name])

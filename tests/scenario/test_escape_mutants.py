@@ -33,8 +33,9 @@ SHORT: tuple[Change, ...] = (
 """So that no mutant waits for long; no mechanism rests on these."""
 
 SUBREAPER: Change = ("execution/birth/supervisor.py", "        kernel.become_subreaper()\n", "")
-CGROUP_KILL: Change = ("execution/birth/zygote.py", "        for name in cgroups_of(number):\n            try:\n                fd",
-                       "        for name in ():\n            try:\n                fd")
+CGROUP_KILL: Change = (
+    "execution/birth/zygote.py", "        for name in cgroups_of(number):\n            try:\n                fd",
+    "        for name in ():\n            try:\n                fd")
 SWEEP: Change = ("execution/birth/zygote.py", "                return found\n", "                return set()\n")
 WITNESS: Change = ("execution/held.py", "None if self._cgroup is None else said_so or not self.others()",
                    "None if self._cgroup is None else True")
@@ -61,8 +62,9 @@ MUTANTS = (
     Mutant("the zygote's sweep", (SWEEP,), Level.ROOT, "kills_supervisor", LIE),
     Mutant("the zygote as subreaper", (("execution/birth/zygote.py", "        kernel.become_subreaper()\n", ""),),
            Level.ROOT, "kills_supervisor", LIE),
-    Mutant("cgroup.kill by the supervisor", (("execution/birth/walk.py", '        os.write(kill, b"1")', "        pass"),),
-           Level.USER_CGROUP, "suid_root", HONEST),
+    Mutant("cgroup.kill by the supervisor",
+           (("execution/birth/walk.py", '        os.write(kill, b"1")', "        pass"),), Level.USER_CGROUP,
+           "suid_root", HONEST),
     Mutant("cgroup.kill by the zygote", (CGROUP_KILL,), Level.USER_CGROUP, "suid_kills_supervisor", LATE),
     Mutant("setting a stopped supervisor going, and ending it",
            (("execution/held.py", "self._signal(signal.SIGCONT)", "pass"),
@@ -76,8 +78,9 @@ MUTANTS = (
     Mutant("the cgroup sweep at the start",
            (("execution/cgroup.py", "        for entry in _entries(top):", "        for entry in ():"),),
            Level.ROOT_CGROUP, "all_killed", LIE),
-    Mutant("asking the zygote's last words", (("execution/lastwords.py", "        return all(said)", "        return True"),),
-           Level.ROOT, "all_killed", LIE),
+    Mutant("asking the zygote's last words",
+           (("execution/lastwords.py", "        return all(said)", "        return True"),), Level.ROOT,
+           "all_killed", LIE),
 )
 
 

@@ -193,6 +193,7 @@ class Supervisors:
         self._close_private(supervisor)
         if supervisor.orphan:
             self._all.pop(supervisor.number, None)  # no zygote is there to report its death
+            self._settle_words()
 
     def _close_private(self, supervisor: WarmSupervisor) -> None:
         if supervisor.private.fileno() >= 0:
@@ -275,11 +276,7 @@ class Supervisors:
         self._settle_words()
         if self._queue:
             self._failed_forks += 1
-            self._loop.call_later(min(0.05 * 2**self._failed_forks, 5.0), self._fork_for_queue)
-
-    def _fork_for_queue(self) -> None:
-        if self._queue:
-            self._fork(min(sizing.GROW_STEP, len(self._queue)))
+            self._loop.call_later(min(0.05 * 2**self._failed_forks, 5.0), self._want_growth)
 
     def _private_readable(self, supervisor: WarmSupervisor) -> None:
         """Nothing is ever sent to us there: readable means that the supervisor is gone."""

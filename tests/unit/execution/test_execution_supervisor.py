@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ import pytest
 
 from sexton.execution.birth import kernel, wire
 from sexton.execution.birth.supervisor import Supervisor
+from sexton.execution.birth.walk import DEEP_EVERY
 
 MAIN, OTHER, STRANGER = 500, 501, 502
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
@@ -158,13 +160,34 @@ def test_those_that_left_the_group_are_asked_too(machine: Kernel, bench: Bench) 
 
 
 def test_the_forced_step_reaches_group_and_tree(machine: Kernel, bench: Bench) -> None:
-    """SIGKILL to the group once, then to every process below us, at any depth."""
+    """SIGKILL to the group once and to our own children; at every fourth round to every process below, at any depth.
+    Whoever has had it gets it again only then."""
     machine.groups = {MAIN: MAIN, OTHER: OTHER, STRANGER: STRANGER}
     machine.children = {machine.me: [MAIN, OTHER], OTHER: [STRANGER]}
+    ours = [("one", MAIN, KILL), ("one", OTHER, KILL)]
+    for _ in range(DEEP_EVERY - 1):
+        bench.supervisor.walk.due = 0.0
+        bench.supervisor.kill_round()
+        assert machine.sent == [("group", MAIN, KILL), *ours]
+    bench.supervisor.walk.due = 0.0
     bench.supervisor.kill_round()
-    assert machine.sent == [("group", MAIN, KILL), ("one", MAIN, KILL), ("one", OTHER, KILL), ("below", STRANGER, KILL)]
+    assert machine.sent == [("group", MAIN, KILL), *ours, *ours, ("below", STRANGER, KILL)]
+
+
+def test_what_hides_behind_a_refusal_is_looked_for_at_once(machine: Kernel, bench: Bench) -> None:
+    """All our children refuse: whom they have is killed in the same round, and nothing is told."""
+    machine.groups = {MAIN: MAIN, OTHER: OTHER}
+    machine.refuses, machine.children = {MAIN}, {machine.me: [MAIN], MAIN: [OTHER]}
     bench.supervisor.kill_round()
-    assert machine.sent.count(("group", MAIN, KILL)) == 1
+    assert ("below", OTHER, KILL) in machine.sent and bench.told() == []
+
+
+def test_rounds_have_a_pause(machine: Kernel, bench: Bench) -> None:
+    """Exits that come one by one do not make a round each: that would be quadratic."""
+    machine.groups, machine.children = {MAIN: MAIN}, {machine.me: [MAIN]}
+    bench.supervisor.walk.due = time.monotonic() + 60.0
+    bench.supervisor.kill_round()
+    assert machine.sent == []
 
 
 def test_a_refused_forced_step_is_told_once(machine: Kernel, bench: Bench) -> None:
@@ -172,5 +195,6 @@ def test_a_refused_forced_step_is_told_once(machine: Kernel, bench: Bench) -> No
     machine.groups, machine.refuses, machine.refuses_group = {MAIN: MAIN}, {MAIN}, True
     machine.children = {machine.me: [MAIN]}
     for _ in range(3):
+        bench.supervisor.walk.due = 0.0
         bench.supervisor.kill_round()
     assert bench.told() == [(wire.REFUSED, errno.EPERM, MAIN)] and bench.supervisor.group_error == errno.EPERM

@@ -54,7 +54,7 @@ class Supervisor:
         self.main_alive = False
         self.killing = False
         self.released = False
-        self.rounds = 0
+        self.walk = walk.Walk(self.pid)
         self.refused = False
         self.group_error = 0
         self.patience = 0
@@ -135,7 +135,7 @@ class Supervisor:
         self.run = run
         self.main = 0
         self.main_alive = self.killing = self.released = self.refused = False
-        self.rounds = 0
+        self.walk.begin()
         self.runs += 1
         env = {**self.base_environment, **environment} if environment else self.base_environment
         stage = wire.STAGE_EXEC
@@ -228,8 +228,7 @@ class Supervisor:
             return int(self.patience)
         if not self.killing:
             return self.confined.look_every
-        slow = self.refused or self.rounds > LONG_KILL_ROUNDS
-        return REFUSED_PAUSE_MS if slow else KILL_PAUSE_MS
+        return self.kill_pause()
 
     def drain_wake(self) -> None:
         try:
@@ -320,27 +319,33 @@ class Supervisor:
         self.say(wire.SIGNALLED, value=group_error, aux=alone_error)
 
     def begin_killing(self) -> None:
-        self.killing, self.rounds, self.refused, self.group_error = True, 0, False, 0
+        self.killing, self.refused, self.group_error = True, False, 0
+        self.walk.begin()
 
     def kill_round(self) -> None:
-        """One round of the forced step over everything below us. Exits are collected between rounds, all at
-        once: walking after each single exit is quadratic."""
-        self.rounds += 1
+        """One round of the forced step over everything below us, when it is time. Exits are collected between rounds,
+        all at once: walking after each single exit is quadratic."""
+        now = time.monotonic()
+        if now < self.walk.due:
+            return
+        self.walk.due = now + self.kill_pause() / 1000
         self.confined.kill()
-        if self.rounds == 1 and self.group_is_ours():
+        if self.walk.rounds == 0 and self.group_is_ours():
             self.group_error = signals.to_group(self.main, signal.SIGKILL)
-        killed, refused_errno, refused_pid = walk.kill_below(self.pid)
-        refused = refused_errno != 0 and killed == 0
+        refused = not self.walk.round()
         alone = refused and not self.main_alive  # the page: a refused signal to the own process is not overruled (0003)
         if alone and not self.outside and self.cgroup and walk.kill_from_outside(self.cgroup, self.number):
-            self.outside = self.rounds
-        if refused and self.outside and self.rounds - self.outside < OUTSIDE_ROUNDS:
+            self.outside = self.walk.rounds
+        if refused and self.outside and self.walk.rounds - self.outside < OUTSIDE_ROUNDS:
             return
         if refused and not self.refused:
-            self.say(wire.REFUSED, value=refused_errno, aux=refused_pid, user=self.group_error)
+            self.say(wire.REFUSED, value=self.walk.refused_errno, aux=self.walk.refused_pid, user=self.group_error)
         self.refused = refused
-        if self.rounds == LONG_KILL_ROUNDS and (left := kernel.children_of(self.pid)):
+        if self.walk.rounds == LONG_KILL_ROUNDS and (left := kernel.children_of(self.pid)):
             self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=left[0])
+
+    def kill_pause(self) -> int:
+        return REFUSED_PAUSE_MS if self.refused or self.walk.rounds > LONG_KILL_ROUNDS else KILL_PAUSE_MS
 
     # ---------------------------------------------------------------- limits
 
@@ -374,8 +379,8 @@ class Supervisor:
 
     def check_reuse(self) -> None:
         """Retire unless the next run would find this supervisor as the first one did."""
-        clean = self.confined.removed and not self.released and self.rounds <= LONG_KILL_ROUNDS and self.runs < MAX_RUNS
-        clean = clean and not self.outside and (self.procs < 0 or bool(self.alone))
+        clean = self.confined.removed and not self.released and not self.outside and self.runs < MAX_RUNS
+        clean = clean and self.walk.rounds <= LONG_KILL_ROUNDS and (self.procs < 0 or bool(self.alone))
         clean = clean and self.pristine.snapshot() == self.untouched
         if clean and self.runs % FD_CHECK_EVERY == 0:
             clean = pristine.count_fds() == self.own_fds

@@ -1,4 +1,4 @@
-"""One round of ending everything below a process, and what is left to do where signals are refused."""
+"""Ending everything below this process, round by round, and what is left to do where signals are refused."""
 
 from __future__ import annotations
 
@@ -8,23 +8,61 @@ import signal
 
 from sexton.execution.birth import kernel, place, signals
 
+DEEP_EVERY = 4
+"""Rounds. A look at everything costs as much as a hundred looks at our own children."""
 
-def kill_below(top: int) -> tuple[int, int, int]:
-    """SIGKILL to all descendants of `top`, which is this process, level by level. Returns to how many it went, and of
-    one that refused it the errno and the pid."""
-    killed = refused_errno = refused_pid = 0
-    level = [(pid, top) for pid in kernel.children_of(top)]
-    while level:
-        below: list[tuple[int, int]] = []
-        for pid, parent in level:
-            below += [(child, pid) for child in kernel.children_of(pid)]
-            error = signals.to_one(pid, signal.SIGKILL) if parent == top else kernel.kill_if_child_of(pid, parent)
-            if error in (0, errno.ESRCH):
+
+class Walk:
+    """The rounds of one forced step over the descendants of this process."""
+
+    def __init__(self, top: int) -> None:
+        self.top = top
+        self.begin()
+
+    def begin(self) -> None:
+        self.rounds = 0
+        self.due = 0.0
+        self.refused_errno = self.refused_pid = 0
+        self._doomed: set[int] = set()
+
+    def round(self) -> bool:
+        """SIGKILL to our children, which are the orphans of those killed before; now and then to the whole tree below
+        them. Whoever is killed need not be looked below: what it has will be ours. False when all that is left refuses:
+        then the errno, and a pid that it was for, can be read."""
+        self.rounds += 1
+        killed = 0
+        if self.rounds % DEEP_EVERY:
+            killed = self._kill_children()
+        else:
+            self._doomed.clear()  # a pid in it may be another's by now
+        return killed > 0 or self._kill_all()
+
+    def _kill_children(self) -> int:
+        killed = 0
+        for pid in kernel.children_of(self.top):
+            if pid in self._doomed:
                 killed += 1
-            else:
-                refused_errno, refused_pid = error, pid
-        level = below
-    return killed, refused_errno, refused_pid
+            elif signals.to_one(pid, signal.SIGKILL) in (0, errno.ESRCH):
+                self._doomed.add(pid)
+                killed += 1
+        return killed
+
+    def _kill_all(self) -> bool:
+        killed = 0
+        self.refused_errno = self.refused_pid = 0
+        level = [(pid, self.top) for pid in kernel.children_of(self.top)]
+        while level:
+            below: list[tuple[int, int]] = []
+            for pid, parent in level:
+                below += [(child, pid) for child in kernel.children_of(pid)]
+                error = signals.to_one(pid, signal.SIGKILL) if parent == self.top else (
+                    kernel.kill_if_child_of(pid, parent))
+                if error in (0, errno.ESRCH):
+                    killed += 1
+                else:
+                    self.refused_errno, self.refused_pid = error, pid
+            level = below
+        return killed > 0 or self.refused_errno == 0
 
 
 def kill_from_outside(cgroup: str, number: int) -> bool:
