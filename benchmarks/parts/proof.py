@@ -1,7 +1,7 @@
 """A cancel with killTimeout 0 through the API, until it is answered: the end of the whole tree is known then.
 
-Bare is the least that gives such knowledge: cgroup.kill and `populated 0` of a cgroup v2 that the tree was born in; where
-there is none, killpg and waitpid until there is no child. Both are in tables of their own.
+Bare is the least that gives such knowledge: cgroup.kill and `populated 0` of a cgroup v2 that the tree was born in;
+where none may be made, killpg and a pidfd of each process.
 """
 
 from __future__ import annotations

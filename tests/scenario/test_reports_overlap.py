@@ -156,3 +156,24 @@ def test_25_a_server_in_the_background(rig: Rig) -> None:
     assert living(clean) == servers, "what was left alone is not ended with the daemon"
     for pid in servers:
         os.kill(pid, 9)
+
+
+def test_49_a_lost_run_does_not_stay_running(rig: Rig) -> None:
+    """The daemon is killed and the command with it: after the restart the old run is unknown and gone, nothing counts
+    as running, and Forbid lets the next fire start."""
+    tag = new_tag()
+    rig.start([{"name": "long", "schedule": "*/2 * * * * * *", "command": f"exec sleep {tag}",
+                "concurrencyPolicy": "Forbid", "killTimeout": 1}], state={"path": str(rig.folder / "state")})
+    pid = until(lambda: living(tag), 10, "the first fire")[0]
+    [lost] = rig.job("long")["runs"]
+    rig.kill9()
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        pass  # its supervisor was faster
+    rig.start()
+    record = rig.run(lost)
+    assert record["outcome"] == "unknown" and record["phase"] == "recorded" and record["gone"]["state"] == "proven"
+    until(lambda: living(tag), 10, "the next fire")
+    assert lost not in rig.job("long")["runs"] and rig.http("GET", "/health")[1]["running"] == 1
+    assert [run["id"] for run in rig.runs("long")] == [lost]
