@@ -56,8 +56,9 @@ MUTANTS = (
     Mutant("all that would end an orphan", (SUBREAPER, SWEEP, CGROUP_KILL), Level.ROOT_CGROUP, "double_fork", HONEST),
     Mutant("the same, and the cgroup as a witness", (SUBREAPER, SWEEP, CGROUP_KILL, WITNESS), Level.ROOT_CGROUP,
            "double_fork", LIE),
-    Mutant("the walk over the tree", (("execution/birth/walk.py", "level = [(pid, top) for pid in "
-                                       "kernel.children_of(top)]", "level: list[tuple[int, int]] = []"),),
+    Mutant("the walk over the tree",
+           (("execution/birth/walk.py", "killed = self._kill_children()", "killed = 1"),
+            ("execution/birth/walk.py", "return killed > 0 or self._kill_all()", "return True")),
            Level.ROOT, "setsid", HONEST),
     Mutant("the zygote's sweep", (SWEEP,), Level.ROOT, "kills_supervisor", LIE),
     Mutant("the zygote as subreaper", (("execution/birth/zygote.py", "        kernel.become_subreaper()\n", ""),),

@@ -23,14 +23,6 @@ from sexton.execution.birth.vigil import Vigil
 
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 
-KILL_PAUSE_MS = 1
-"""Between two rounds of the forced step; a re-forking job makes a generation in less."""
-REFUSED_PAUSE_MS = 100
-"""Between two rounds while all that is left refuses our signals or cannot die yet."""
-LONG_KILL_ROUNDS = 200
-"""After this many rounds without an end the slow pause applies and the daemon is told who is left."""
-OUTSIDE_ROUNDS = 100
-"""That a killed cgroup may take to end before those in it count as refusing."""
 MAX_RUNS = 1000
 """Then a fresh supervisor takes over: a leak of any kind is bounded."""
 FD_CHECK_EVERY = 50
@@ -228,7 +220,7 @@ class Supervisor:
             return int(self.patience)
         if not self.killing:
             return self.confined.look_every
-        return self.kill_pause()
+        return self.walk.pause(self.refused)
 
     def drain_wake(self) -> None:
         try:
@@ -328,7 +320,7 @@ class Supervisor:
         now = time.monotonic()
         if now < self.walk.due:
             return
-        self.walk.due = now + self.kill_pause() / 1000
+        self.walk.due = now + self.walk.pause(self.refused) / 1000
         self.confined.kill()
         if self.walk.rounds == 0 and self.group_is_ours():
             self.group_error = signals.to_group(self.main, signal.SIGKILL)
@@ -336,16 +328,13 @@ class Supervisor:
         alone = refused and not self.main_alive  # the page: a refused signal to the own process is not overruled (0003)
         if alone and not self.outside and self.cgroup and walk.kill_from_outside(self.cgroup, self.number):
             self.outside = self.walk.rounds
-        if refused and self.outside and self.walk.rounds - self.outside < OUTSIDE_ROUNDS:
+        if refused and self.outside and self.walk.rounds - self.outside < walk.OUTSIDE_ROUNDS:
             return
         if refused and not self.refused:
             self.say(wire.REFUSED, value=self.walk.refused_errno, aux=self.walk.refused_pid, user=self.group_error)
         self.refused = refused
-        if self.walk.rounds == LONG_KILL_ROUNDS and (left := kernel.children_of(self.pid)):
+        if self.walk.rounds == walk.LONG_KILL_ROUNDS and (left := kernel.children_of(self.pid)):
             self.say(wire.REFUSED, value=errno.ETIMEDOUT, aux=left[0])
-
-    def kill_pause(self) -> int:
-        return REFUSED_PAUSE_MS if self.refused or self.walk.rounds > LONG_KILL_ROUNDS else KILL_PAUSE_MS
 
     # ---------------------------------------------------------------- limits
 
@@ -380,7 +369,7 @@ class Supervisor:
     def check_reuse(self) -> None:
         """Retire unless the next run would find this supervisor as the first one did."""
         clean = self.confined.removed and not self.released and not self.outside and self.runs < MAX_RUNS
-        clean = clean and self.walk.rounds <= LONG_KILL_ROUNDS and (self.procs < 0 or bool(self.alone))
+        clean = clean and self.walk.rounds <= walk.LONG_KILL_ROUNDS and (self.procs < 0 or bool(self.alone))
         clean = clean and self.pristine.snapshot() == self.untouched
         if clean and self.runs % FD_CHECK_EVERY == 0:
             clean = pristine.count_fds() == self.own_fds

@@ -10,6 +10,14 @@ from sexton.execution.birth import kernel, place, signals
 
 DEEP_EVERY = 4
 """Rounds. A look at everything costs as much as a hundred looks at our own children."""
+PAUSE_MS = 1
+"""Between two rounds; a re-forking job makes a generation in less."""
+LONG_PAUSE_MS = 100
+"""While all that is left refuses our signals or cannot die yet."""
+LONG_KILL_ROUNDS = 200
+"""After so many without an end the long pause applies and the daemon is told who is left."""
+OUTSIDE_ROUNDS = 100
+"""That a killed cgroup may take to end before those in it count as refusing."""
 
 
 class Walk:
@@ -36,6 +44,10 @@ class Walk:
         else:
             self._doomed.clear()  # a pid in it may be another's by now
         return killed > 0 or self._kill_all()
+
+    def pause(self, refused: bool) -> int:
+        """Milliseconds until the next round."""
+        return LONG_PAUSE_MS if refused or self.rounds > LONG_KILL_ROUNDS else PAUSE_MS
 
     def _kill_children(self) -> int:
         killed = 0
