@@ -195,8 +195,8 @@ class Pools:
         assert pool is not None
         pool.put(Entry(run, ticket))
         run.leave_queue = self.withdraw
-        for live in (*self._registry.running(run.job.name), *self._registry.unconfirmed(run.job.name)):
-            if live.id not in pool.holdings:
+        for live in self._registry.of(run.job.name):
+            if not live.waits_for_slots and not live.freed.is_set() and live.id not in pool.holdings:
                 self._watch(live, ticket.pool)
         self.look(pool)
 
@@ -218,9 +218,14 @@ class Pools:
         """Give slots to everybody whose turn it is."""
         if self.closed or not pool.entries or pool.settings is None:
             return
+        if pool.used >= pool.capacity and not pool.replacing:
+            return
         turns: dict[str, Turn] = {}
         while True:
-            waiting = (self._waiting(pool, entry, turns) for entry in pool.queue())
+            waiting = (
+                self._waiting(pool, entry, turns) for entry in pool.queue()
+                if not isinstance(turns.get(entry.run.job.name), Refuse)  # its job does not let it: often said already
+            )
             choice = choose(pool.capacity, pool.used, waiting, heirs=pool.replacing > 0)
             if choice is None:
                 return
