@@ -49,6 +49,7 @@ class CatchUp:
         self._durable = durable
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owed: dict[str, list[datetime]] = {}
+        self._until = clock.now()
         self.launched = 0
         self.given_up = 0
 
@@ -58,8 +59,12 @@ class CatchUp:
 
     # ---------------------------------------------------------------- what is owed
 
-    async def start(self, histories: Mapping[str, JobHistory], interrupted: Iterable[RunRecord]) -> None:
-        """At the start of the daemon: find what was missed since the last one, and begin."""
+    async def start(
+        self, histories: Mapping[str, JobHistory], interrupted: Iterable[RunRecord], until: datetime,
+    ) -> None:
+        """At the start of the daemon: find what was missed since the last one, and begin. After `until` the schedule
+        fires by itself: that instant must be the agenda's, or what lies in between would be fired twice."""
+        self._until = until
         wanted = [entry for entry in self._jobs if entry.spec.on_missed is not OnMissed.SKIP and entry.spec.enabled]
         if not wanted or not self._durable:
             return
@@ -97,7 +102,7 @@ class CatchUp:
         begun = (*(run.launch for run in done), *here)
         fired = [launch.scheduled_for for launch in begun if launch.scheduled_for is not None]
         return owed_since(
-            schedule, since, self._clock.now(), spec.on_missed, spec.starting_deadline,
+            schedule, since, self._until, spec.on_missed, spec.starting_deadline,
             self._pauses.last(spec.name), interrupted, fired,
         )
 

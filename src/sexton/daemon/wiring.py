@@ -208,7 +208,7 @@ class Daemon:
         sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         reloader.on_changed = partial(_take_up_pools, launcher)
-        self._fill(jobs, scheduler)
+        filled_at = self._fill(jobs, scheduler)
         if kept is not None:
             take_over(found, launcher, kept, {spec.name: spec for spec in jobs.specs()})
         await pauses.recall()
@@ -237,7 +237,7 @@ class Daemon:
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
-        await catchup.start(histories, self._interrupted)
+        await catchup.start(histories, self._interrupted, filled_at)
         promises = asyncio.create_task(sla.run(), name="sla")
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up({spec.name: spec for spec in jobs.specs()})
@@ -279,7 +279,8 @@ class Daemon:
         if scheduling.done() and not self._stop.is_set():
             logger.critical("the scheduler loop has failed; the daemon stops", exc_info=scheduling.exception())
 
-    def _fill(self, jobs: Jobs, scheduler: Scheduler) -> None:
+    def _fill(self, jobs: Jobs, scheduler: Scheduler) -> datetime:
+        """Returns the instant after which the agenda fires."""
         now = self._clock.now()
         for spec in self._configuration.jobs:
             jobs.put(spec)
@@ -290,6 +291,7 @@ class Daemon:
             settings=self._configuration.settings, findings=self._configuration.findings,
             sources=self._configuration.sources,
         )
+        return now
 
     def _intent_required(self) -> bool:
         state = self._configuration.settings.state
