@@ -15,6 +15,7 @@ from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, Place
 from sexton.model.run import Launch, Outcome, RunRecord, Trigger
 from sexton.run import conduct as conduct_module
+from sexton.run import intent as intent_module
 from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
@@ -70,7 +71,7 @@ async def test_a_store_that_hangs_is_waited_for_a_moment(
     supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """degrade: the run starts without its intent after a bounded wait, and that is counted."""
-    monkeypatch.setattr(conduct_module, "INTENT_SECONDS", 0.05)
+    monkeypatch.setattr(intent_module, "INTENT_SECONDS", 0.05)
     run, facilities = await launch(supervisors, HangingStore())
     assert run.outcome is Outcome.SUCCESS and facilities.counters.store_failures == 1
 
@@ -79,7 +80,7 @@ async def test_fail_closed_starts_nothing_that_the_ledger_does_not_know(
     supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """fail-closed: without an intent there is no process, and the run says why."""
-    monkeypatch.setattr(conduct_module, "REQUIRED_INTENT_SECONDS", 0.05)
+    monkeypatch.setattr(intent_module, "REQUIRED_INTENT_SECONDS", 0.05)
     run, facilities = await launch(supervisors, HangingStore(), required=True)
     assert run.outcome is Outcome.FAILURE and run.exit_code == 127 and run.started is None
     assert "fail-closed" in (run.fail_reason or "") and facilities.counters.store_failures == 1

@@ -221,6 +221,7 @@ def test_a_refused_start_is_one_line(place: Place, held: str) -> None:
 
 def test_interrupting_a_wait_is_quiet(place: Place) -> None:
     """Ctrl-C ends the command with status 130; the run goes on."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     with place.open("start", "stubborn", "--wait") as waiting:
         assert waiting.stdout is not None and waiting.stderr is not None
         run = waiting.stdout.readline().strip()
