@@ -213,6 +213,8 @@ class Zygote:
                 os.close(fd)
             os.setsid()
             Supervisor(number, private, self.report, cgroup).serve()
+        except MemoryError:
+            pass  # nothing of ours is wrong: it ends, and what it held is ended and told of as lost
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
