@@ -295,7 +295,7 @@ class Watched:
 
     @property
     def there(self) -> bool:
-        return _alive(self._pid) and cgroup.start_ticks(self._pid) == self._ticks
+        return kernel.is_alive(self._pid) and cgroup.start_ticks(self._pid) == self._ticks
 
     def withdraw(self) -> bool:
         return False
@@ -318,16 +318,8 @@ class Watched:
         """It would not hear it."""
 
 
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
-
-
 def _is_zygote(pid: int) -> bool:
-    return pid > 1 and kernel.name_of(pid) == b"sexton-zygote" and _alive(pid)
+    return pid > 1 and kernel.name_of(pid) == b"sexton-zygote" and kernel.is_alive(pid)
 
 
 def _is_supervisor(pid: int) -> bool:

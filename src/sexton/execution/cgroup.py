@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Container
 
+from sexton.execution.birth import kernel
 from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE
 
 logger = logging.getLogger("sexton.containment")
@@ -25,11 +26,8 @@ KEEPER_NAME = "sexton-keep"
 
 def start_ticks(pid: int) -> int | None:
     """When the process started, in clock ticks since boot; None when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return int(stat.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None
+    stat = kernel.stat_of(pid)
+    return int(stat[19]) if stat else None
 
 
 def boot_id() -> str:

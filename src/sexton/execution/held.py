@@ -170,12 +170,13 @@ def described(pids: Iterable[int]) -> tuple[Survivor, ...]:
 def _describe(pid: int) -> Survivor | None:
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
-        state, ticks = fields[0].decode(), int(fields[19])
-    except (OSError, IndexError):
+    except OSError:
         return None
-    return None if state in "ZX" else Survivor(pid=pid, uid=uid, state=state, wchan=_wchan(pid), started_ticks=ticks)
+    stat = kernel.stat_of(pid)
+    if not stat or stat[0] in (b"Z", b"X"):
+        return None
+    return Survivor(
+        pid=pid, uid=uid, state=stat[0].decode(), wchan=_wchan(pid), started_ticks=int(stat[19]))
 
 
 def _wchan(pid: int) -> str | None:
@@ -272,11 +273,7 @@ class WarmSupervisor:
 
 
 def _is_stopped(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
+    return kernel.stat_of(pid)[:1] in ([b"T"], [b"t"])
 
 
 def see_to_silent(supervisors: Iterable[WarmSupervisor], now: float) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from sexton.execution import cgroup
+from sexton.execution.birth import kernel
 
 SECONDS = 5.0
 PAUSE_SECONDS = 0.01
@@ -36,7 +37,7 @@ def marked(run_id: str, session: int | None, since_ticks: int) -> Iterator[int]:
 
 def _carries(pid: int, run_id: str, session: int | None, since_ticks: int) -> bool:
     ticks = cgroup.start_ticks(pid)
-    if ticks is None or _is_dead(pid):
+    if ticks is None or not kernel.is_alive(pid):
         return False
     try:
         if session is not None and os.getsid(pid) == session and ticks >= since_ticks:
@@ -45,14 +46,6 @@ def _carries(pid: int, run_id: str, session: int | None, since_ticks: int) -> bo
             return b"SEXTON_RUN_ID=" + run_id.encode() in environ.read().split(b"\0")
     except OSError:
         return False  # gone, or not ours to read
-
-
-def _is_dead(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
-    except (OSError, IndexError):
-        return True
 
 
 def _kill(pid: int, run_id: str, session: int | None, since_ticks: int) -> bool:

@@ -79,23 +79,10 @@ class Watched:
         return found
 
 
-def _stat(pid: int) -> list[bytes] | None:
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.read(fd, 4096).rpartition(b")")[2].split()
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
 def _cpu_of(pid: int, *, reaped_only: bool = False) -> float:
     """CPU seconds of a process and of the children that it has waited for."""
-    found = _stat(pid)
-    if found is None:
+    found = kernel.stat_of(pid)
+    if not found:
         return 0.0
     first = 13 if reaped_only else 11
     return sum(map(int, found[first:15])) / TICKS
@@ -107,8 +94,8 @@ def _tree(top: int) -> tuple[int, int, float]:
     todo = kernel.children_of(top)
     while todo and count < MOST_PROCESSES:
         pid = todo.pop()
-        found = _stat(pid)
-        if found is None:
+        found = kernel.stat_of(pid)
+        if not found:
             continue
         ticks += sum(map(int, found[11:15]))
         if found[0] not in (b"Z", b"X"):

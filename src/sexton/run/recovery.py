@@ -13,6 +13,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from sexton.execution import cgroup, controllers, marks
+from sexton.execution.birth import kernel
 from sexton.execution.lastwords import LastWords
 from sexton.model.errors import StoreError
 from sexton.model.run import Containment, Gone, GoneState, Outcome, Phase, RunRecord, Survivor, Witness
@@ -92,11 +93,7 @@ def _is_that_process(pid: int, noted_ticks: int | None) -> bool:
     ticks = cgroup.start_ticks(pid)
     if ticks is None or noted_ticks is None or abs(ticks - noted_ticks) > START_TOLERANCE_TICKS:
         return False
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
+    return kernel.is_alive(pid)
 
 
 def _as_unknown(run: RunRecord, gone: Gone) -> RunRecord:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from sexton.execution import cgroup
+from sexton.execution.birth import kernel
 from sexton.execution.messages import Emptied
 from sexton.model.clock import Clock
 from sexton.model.job import ConcurrencyPolicy, JobSpec, WhenUnconfirmed
@@ -60,13 +61,7 @@ class Remnant(Run):
 def is_alive(survivor: Survivor) -> bool:
     """Whether the process, and not a stranger with its pid, is there and is no zombie."""
     ticks = cgroup.start_ticks(survivor.pid)
-    if ticks is None or survivor.started_ticks not in (None, ticks):
-        return False
-    try:
-        with open(f"/proc/{survivor.pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
+    return ticks is not None and survivor.started_ticks in (None, ticks) and kernel.is_alive(survivor.pid)
 
 
 def find_remnants(

@@ -84,18 +84,31 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def parent_of(pid: int) -> int:
-    """The parent's pid, or 0 when the process is gone."""
+def stat_of(pid: int) -> list[bytes]:
+    """What /proc/PID/stat says behind the name of the process: state, parent and so on (proc(5), from field 3 on).
+    Empty when the process is gone."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0
+        return []
     try:
-        return int(os.read(fd, 4096).rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+        return os.read(fd, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return []
     finally:
         os.close(fd)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    stat = stat_of(pid)
+    return bool(stat) and stat[0] not in (b"Z", b"X")
+
+
+def parent_of(pid: int) -> int:
+    """The parent's pid, or 0 when the process is gone."""
+    stat = stat_of(pid)
+    return int(stat[1]) if stat else 0
 
 
 def name_of(pid: int) -> bytes:
