@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-
-import msgspec
 
 from sexton.admission.decide import Refuse
 from sexton.daemon.jobs import Jobs
 from sexton.daemon.timetable import expression_of
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec, Place
+from sexton.model.job import JobSpec
 from sexton.model.run import Trigger
+from sexton.run.identity import definition_of
 from sexton.run.launch import Launcher
 from sexton.schedule.expression import Reboot
 from sexton.store.port import JobState
@@ -28,8 +26,7 @@ def is_boot_job(spec: JobSpec) -> bool:
 
 def marker_of(spec: JobSpec, boot_id: str) -> str:
     """Names the boot and the definition: a changed job runs again."""
-    definition = msgspec.json.encode(msgspec.structs.replace(spec, place=Place("", 0, 0)))
-    return f"{boot_id} {hashlib.sha256(definition).hexdigest()[:32]}"
+    return f"{boot_id} {definition_of(spec)}"
 
 
 async def run_boot_jobs(jobs: Jobs, launcher: Launcher, state: JobState, *, durable: bool) -> None:

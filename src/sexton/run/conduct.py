@@ -304,13 +304,13 @@ async def _end_leftovers(run: Run) -> None:
     limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
     if await _until(run, lambda: run.emptied is not None or run.swept or run.stop is not None, limit):
         return
-    left = run.held.left_behind()
+    left = run.survivors()
     logger.warning("Job %s: run %s has ended and left %d process(es) behind; they are ended (leftovers: kill): %s",
                    run.job.name, run.id, len(left), ", ".join(str(process.pid) for process in left))
     run.held.kill()
     limit = Monotonic(run.clock.monotonic() + CONFIRM_SECONDS)
     await _until(run, lambda: run.emptied is not None or run.swept or run.refused is not None, limit)
-    run.left = run.held.left_behind()
+    run.left = run.survivors()
 
 
 async def _look_for_leftovers(run: Run) -> None:
@@ -322,7 +322,7 @@ async def _look_for_leftovers(run: Run) -> None:
         if await _until(run, lambda: run.emptied is not None or run.swept, limit):
             return
         run.held.release()
-    run.left = run.held.left_behind()
+    run.left = run.survivors()
     if run.stop is None and run.left and run.job.leftovers is Leftovers.REPORT:
         logger.warning("Job %s: run %s has ended and left %d process(es) behind: %s", run.job.name, run.id,
                        len(run.left), ", ".join(str(process.pid) for process in run.left))
@@ -334,7 +334,7 @@ async def _look_again(run: Run) -> None:
         return
     limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
     await _until(run, lambda: run.proven_gone, limit)
-    run.left = run.held.left_behind() if run.held is not None else ()
+    run.left = run.survivors()
     if (gone := run.gone()) is not None and gone.state is GoneState.PROVEN:
         at = run.emptied.at if run.emptied is not None else run.clock.monotonic()
         run.stop = replace(run.stop, confirmed_at=run.wall(at))

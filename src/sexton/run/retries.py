@@ -49,6 +49,11 @@ class Ladder:
         self.timer: asyncio.TimerHandle | None = None
 
 
+def _concerns(ladder: Ladder, launch: Launch) -> bool:
+    """Of an Allow job older runs may end after a newer occurrence has begun its own ladder: not its concern."""
+    return launch.trigger is Trigger.MANUAL or launch.scheduled_for == ladder.launch.scheduled_for
+
+
 class Retries:
     def __init__(
         self, launcher: Launcher, state: JobState, clock: Clock, job_named: Callable[[str], JobSpec | None],
@@ -105,7 +110,7 @@ class Retries:
             if ladder is not None and self._is_its_end(ladder, record):
                 self._end(name, record.outcome.value if record.outcome is not None else "ended")
             return Fate.FINE
-        if ladder is None or self._launcher.shutting_down or not self._is_its_run(ladder, run):
+        if ladder is None or self._launcher.shutting_down or not _concerns(ladder, run.launch):
             return Fate.FINAL
         policy = run.job.retry
         elapsed = (self._clock.now() - ladder.began).total_seconds()
@@ -116,19 +121,12 @@ class Retries:
         self._arm(run.job, ladder, delay, record.launch.id)
         return Fate.RETRY
 
-    @staticmethod
-    def _is_its_run(ladder: Ladder, run: Run) -> bool:
-        """Of an Allow job older runs may end after a newer occurrence has begun its own ladder: not its concern."""
-        by_hand = run.launch.trigger is Trigger.MANUAL
-        return by_hand or run.launch.scheduled_for == ladder.launch.scheduled_for
-
     def _is_its_end(self, ladder: Ladder, record: RunRecord) -> bool:
         """A run that was replaced has a successor, which has begun a ladder of its own if it was due to."""
-        by_hand = record.launch.trigger is Trigger.MANUAL
-        if record.outcome is Outcome.SKIPPED and by_hand:
+        if record.outcome is Outcome.SKIPPED and record.launch.trigger is Trigger.MANUAL:
             return False  # it was never launched
-        same = by_hand or record.launch.scheduled_for == ladder.launch.scheduled_for
-        return same and (record.outcome is not Outcome.CANCELLED or not self._launcher.shutting_down)
+        at_the_end = record.outcome is Outcome.CANCELLED and self._launcher.shutting_down
+        return _concerns(ladder, record.launch) and not at_the_end
 
     def _arm(self, job: JobSpec, ladder: Ladder, delay: float, after: str) -> None:
         ladder.retries += 1

@@ -124,9 +124,6 @@ class _Lane:
                 return parcel
         return None
 
-    def may_go(self) -> bool:
-        return self.open and any(parcel.job not in self.busy for parcel in islice(self.parcels, LOOK_AHEAD))
-
 
 class Outbox:
     def __init__(self, *, limit: int = LIMIT, weight_limit: int = WEIGHT_LIMIT) -> None:
