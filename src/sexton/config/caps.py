@@ -10,7 +10,7 @@ from typing import Any
 from yaml import MappingNode, Node, ScalarNode
 
 from sexton.config.document import described
-from sexton.config.mapping import fields
+from sexton.config.mapping import fields, section
 from sexton.config.reading import INVALID, Invalid, Reading, shown
 from sexton.config.scalars import BOOLEANS, INTEGER, NUMBER, is_empty, is_null
 from sexton.config.schema import MONITORING, RESOURCE_LIMITS, Option
@@ -26,13 +26,8 @@ POWERS = {unit: 1024 ** (power + 1) for power, unit in enumerate("kmgtpe")}
 
 def limits(reading: Reading, option: Option, node: Node) -> Any:
     """The caps that are set here; null is none, whatever `defaults` say."""
-    if is_null(node) or is_empty(node):
-        return None
-    if not isinstance(node, MappingNode):
-        hint = "write for example `resourceLimits: {memory: 512M, processes: 64}`"
-        reading.error(node, f"`resourceLimits`: expected a map of caps, got {described(node)}", hint)
-        return INVALID
-    return fields(reading, node, RESOURCE_LIMITS)[0]
+    example = "resourceLimits: {memory: 512M, processes: 64}"
+    return section(reading, node, "resourceLimits", RESOURCE_LIMITS, example, of=" of caps")
 
 
 def limits_of(values: Mapping[str, Any]) -> ResourceLimits | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from yaml import MappingNode, Node
+from yaml import Node
 
-from sexton.config.document import described
-from sexton.config.mapping import fields
+from sexton.config.mapping import section
 from sexton.config.reading import INVALID, Reading
-from sexton.config.scalars import is_empty, is_null
 from sexton.config.schema import RETRY, SLA, VERIFY, Option
 from sexton.config.values import choice, items
 from sexton.model.retry import RetryPolicy
@@ -20,13 +18,9 @@ from sexton.model.verification import Verify
 
 def retry(reading: Reading, option: Option, node: Node) -> Any:
     """The numbers that are set here."""
-    hint = "write for example `retry: {maximumRetries: 3, initialDelay: 10, maximumDelay: 300, backoffMultiplier: 2}`"
-    if is_null(node) or is_empty(node):
-        return {}
-    if not isinstance(node, MappingNode):
-        reading.error(node, f"`retry`: expected a map, got {described(node)}", hint)
-        return INVALID
-    return fields(reading, node, RETRY)[0]
+    example = "retry: {maximumRetries: 3, initialDelay: 10, maximumDelay: 300, backoffMultiplier: 2}"
+    found = section(reading, node, "retry", RETRY, example)
+    return {} if found is None else found
 
 
 def retry_on(reading: Reading, option: Option, node: Node) -> Any:
@@ -40,13 +34,9 @@ def retry_on(reading: Reading, option: Option, node: Node) -> Any:
 
 def verify(reading: Reading, option: Option, node: Node) -> Any:
     """The check, whole: a job's takes the place of the one in `defaults`; null is none."""
-    if is_null(node) or is_empty(node):
-        return None
-    if not isinstance(node, MappingNode):
-        hint = "write for example `verify: {command: test -s /backup/today}`"
-        reading.error(node, f"`verify`: expected a map, got {described(node)}", hint)
-        return INVALID
-    found = fields(reading, node, VERIFY)[0]
+    found = section(reading, node, "verify", VERIFY, "verify: {command: test -s /backup/today}")
+    if found is None or found is INVALID:
+        return found
     if "command" not in found:
         reading.error(node, "`verify` has no `command`")
         return INVALID
@@ -55,13 +45,7 @@ def verify(reading: Reading, option: Option, node: Node) -> Any:
 
 def sla(reading: Reading, option: Option, node: Node) -> Any:
     """The promises that are set here; null is none."""
-    if is_null(node) or is_empty(node):
-        return None
-    if not isinstance(node, MappingNode):
-        hint = "write for example `sla: {maxTimeSinceSuccessSeconds: 90000}`"
-        reading.error(node, f"`sla`: expected a map, got {described(node)}", hint)
-        return INVALID
-    return fields(reading, node, SLA)[0]
+    return section(reading, node, "sla", SLA, "sla: {maxTimeSinceSuccessSeconds: 90000}")
 
 
 def promises_of(values: Mapping[str, Any]) -> Sla | None:

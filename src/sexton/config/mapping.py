@@ -9,7 +9,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from sexton.config.document import described
 from sexton.config.reading import INVALID, Reading, shown
-from sexton.config.scalars import core_scalar
+from sexton.config.scalars import core_scalar, is_empty, is_null
 from sexton.config.schema import STRUCTURE, TOP, Section, belongs
 
 MAX_DEPTH = 100
@@ -130,3 +130,14 @@ def plain(reading: Reading, node: Node, depth: int = 0) -> Any:
     if isinstance(node, SequenceNode):
         return [plain(reading, item, depth + 1) for item in node.value]
     return core_scalar(node)
+
+
+def section(reading: Reading, node: Node, name: str, inside: Section, example: str, *, of: str = "") -> Any:
+    """What is set in the map that stands under `name`; None where nothing stands there. Anything else is an error, with
+    an example of what to write."""
+    if is_null(node) or is_empty(node):
+        return None
+    if not isinstance(node, MappingNode):
+        reading.error(node, f"`{name}`: expected a map{of}, got {described(node)}", f"write for example `{example}`")
+        return INVALID
+    return fields(reading, node, inside)[0]

@@ -10,9 +10,9 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from sexton.config.document import described
 from sexton.config.interpolate import InterpolationError, interpolate
-from sexton.config.mapping import fields, nearest, pairs
+from sexton.config.mapping import fields, nearest, pairs, section
 from sexton.config.reading import INVALID, Invalid, Reading, shown
-from sexton.config.scalars import BOOLEANS, INTEGER, NUMBER, is_empty, is_null
+from sexton.config.scalars import BOOLEANS, INTEGER, NUMBER, is_null
 from sexton.config.schema import FAILS_WHEN, MAX_NAME_CHARACTERS, SCHEDULE, Option
 from sexton.model.job import ScheduleFields
 
@@ -215,13 +215,8 @@ def schedule(reading: Reading, option: Option, node: Node) -> Any:
 
 def fails_when(reading: Reading, option: Option, node: Node) -> Any:
     """The conditions that are set here; null keeps those of `defaults`."""
-    if is_null(node) or is_empty(node):
-        return {}
-    if not isinstance(node, MappingNode):
-        hint = "write for example `failsWhen: {producesStderr: false}`"
-        reading.error(node, f"`failsWhen`: expected a map, got {described(node)}", hint)
-        return INVALID
-    return fields(reading, node, FAILS_WHEN)[0]
+    found = section(reading, node, "failsWhen", FAILS_WHEN, "failsWhen: {producesStderr: false}")
+    return {} if found is None else found
 
 
 def items(reading: Reading, option: Option, node: Node, of: str) -> list[Node] | Invalid:
