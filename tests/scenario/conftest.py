@@ -9,6 +9,7 @@ import pytest
 import rig as rig_module
 from keep_kit import end_processes_in
 from rig import Rig
+from sinks import HookSink, MailSink
 
 
 @pytest.fixture
@@ -22,3 +23,19 @@ def no_keepers_left(tmp_path: Path) -> Iterator[None]:
     """Runs that outlive their daemon outlive a failed test, too, unless somebody ends them."""
     yield
     end_processes_in(tmp_path)
+
+
+@pytest.fixture
+def mails() -> Iterator[MailSink]:
+    """A mail server that keeps what it is sent."""
+    sink = MailSink()
+    yield sink
+    sink.close()
+
+
+@pytest.fixture
+def hooks() -> Iterator[HookSink]:
+    """A web server that keeps what it is sent."""
+    sink = HookSink()
+    yield sink
+    sink.close()

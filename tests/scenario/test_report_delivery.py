@@ -16,20 +16,6 @@ from sinks import HookSink, MailSink, SilentServer
 
 
 @pytest.fixture
-def mails() -> Iterator[MailSink]:
-    sink = MailSink()
-    yield sink
-    sink.close()
-
-
-@pytest.fixture
-def hooks() -> Iterator[HookSink]:
-    sink = HookSink()
-    yield sink
-    sink.close()
-
-
-@pytest.fixture
 def silent() -> Iterator[SilentServer]:
     server = SilentServer()
     yield server

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,6 @@ from rig import NEVER, Rig, until
 from sinks import HookSink, MailSink
 
 SECRET = "hunter2-7091"
-
-
-@pytest.fixture
-def hooks() -> Iterator[HookSink]:
-    sink = HookSink()
-    yield sink
-    sink.close()
-
-
-@pytest.fixture
-def mails() -> Iterator[MailSink]:
-    sink = MailSink()
-    yield sink
-    sink.close()
 
 
 def job(command: str, **options: Any) -> dict[str, Any]:

@@ -165,6 +165,13 @@ class Jobs:
     def get(self, name: str) -> JobEntry | None:
         return self._entries.get(name)
 
+    def spec_of(self, name: str) -> JobSpec | None:
+        entry = self._entries.get(name)
+        return None if entry is None else entry.spec
+
+    def by_name(self) -> dict[str, JobSpec]:
+        return {name: entry.spec for name, entry in self._entries.items()}
+
     def specs(self) -> list[JobSpec]:
         return [entry.spec for entry in self._entries.values()]
 

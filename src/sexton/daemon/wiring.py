@@ -154,7 +154,13 @@ class Daemon:
         jobs, registry = Jobs(), Registry()
         measures, statsd = Measures(), Statsd()
         node, vault = socket.gethostname(), Vault()
-        reporting = Reporting(lambda name: None if (entry := jobs.get(name)) is None else entry.spec, vault, node)
+        reporting = Reporting(jobs.spec_of, vault, node)
+
+        def remember(record: RunRecord) -> None:
+            if (entry := jobs.get(record.launch.job)) is not None:
+                entry.remember(record)
+                if record.outcome is Outcome.SKIPPED:
+                    entry.skip(self._clock.now(), record.fail_reason or "", record.launch.scheduled_for)
 
         def on_recorded(run: Run, record: RunRecord) -> None:
             fate = retries.recorded(run, record)
@@ -162,23 +168,15 @@ class Daemon:
             measures.recorded(record, run.job.jitter)
             if (where := run.job.statsd) is not None:
                 statsd.send(where, stop_lines(where.prefix, record))
+            remember(record)
             if (entry := jobs.get(run.job.name)) is not None:
-                entry.remember(record)
                 entry.final_failures += fate is Fate.FINAL
-                if record.outcome is Outcome.SKIPPED:
-                    entry.skip(self._clock.now(), record.fail_reason or "", record.launch.scheduled_for)
                 lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
                 entry.keep_lines([(stream.value, line) for stream, line in lines])
 
         def on_started(run: Run) -> None:
             if (where := run.job.statsd) is not None:
                 statsd.send(where, start_lines(where.prefix))
-
-        def on_settled(record: RunRecord) -> None:
-            if (entry := jobs.get(record.launch.job)) is not None:
-                entry.remember(record)
-                if record.outcome is Outcome.SKIPPED:
-                    entry.skip(self._clock.now(), record.fail_reason or "", record.launch.scheduled_for)
 
         def on_amended(run: Run, record: RunRecord) -> None:
             measures.proven(record)
@@ -195,8 +193,8 @@ class Daemon:
         launcher = Launcher(facilities, node, cgroup.boot_id())
         pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(
-            launcher, store, self._clock, lambda name: entry.spec if (entry := jobs.get(name)) is not None else None,
-            durable=store.capabilities.durable, fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
+            launcher, store, self._clock, jobs.spec_of, durable=store.capabilities.durable,
+            fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
         )
         launcher.on_launched = retries.launched
         launcher.pools.seconds_paused = pauses.seconds_left
@@ -210,13 +208,13 @@ class Daemon:
         reloader.on_changed = partial(_take_up_pools, launcher)
         filled_at = self._fill(jobs, scheduler)
         if kept is not None:
-            take_over(found, launcher, kept, {spec.name: spec for spec in jobs.specs()})
+            take_over(found, launcher, kept, jobs.by_name())
         await pauses.recall()
         histories = await store.recent(REMEMBERED_RUNS)
         jobs.recall(histories)
         for remnant in find_remnants(histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
-        await requeue(store, launcher, {spec.name: spec for spec in jobs.specs()}, on_settled)
+        await requeue(store, launcher, jobs.by_name(), remember)
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
@@ -240,7 +238,7 @@ class Daemon:
         await catchup.start(histories, self._interrupted, filled_at)
         promises = asyncio.create_task(sla.run(), name="sla")
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
-        await retries.take_up({spec.name: spec for spec in jobs.specs()})
+        await retries.take_up(jobs.by_name())
         launcher.pools.open()
         await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
