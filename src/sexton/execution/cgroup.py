@@ -20,6 +20,8 @@ logger = logging.getLogger("sexton.containment")
 
 PREFIX = "sexton-"
 SWEEP_SECONDS = 5.0
+START_TOLERANCE_TICKS = 200
+"""The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
 KEEPER_NAME = "sexton-keep"
 """What a supervisor calls itself while it holds a run that outlives the daemon (`birth/vigil.py`)."""
 
@@ -28,6 +30,12 @@ def start_ticks(pid: int) -> int | None:
     """When the process started, in clock ticks since boot; None when there is no such process."""
     stat = kernel.stat_of(pid)
     return int(stat[19]) if stat else None
+
+
+def started_then(pid: int, noted_ticks: int | None) -> bool:
+    """Whether the process is the one whose start was noted, and not a stranger that got its pid."""
+    ticks = start_ticks(pid)
+    return ticks is not None and noted_ticks is not None and abs(ticks - noted_ticks) <= START_TOLERANCE_TICKS
 
 
 def boot_id() -> str:

@@ -22,8 +22,6 @@ from sexton.store.port import Ledger
 logger = logging.getLogger("sexton.recovery")
 
 KILL_SECONDS = 5.0
-START_TOLERANCE_TICKS = 200
-"""The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
 
 
 async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
@@ -79,7 +77,7 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: b
         return Gone(state=GoneState.UNKNOWN, survivors=survivors)
     if heard or run.containment is Containment.SUPERVISOR_CGROUP:
         return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
-    since = (run.pid_started_ticks or 0) - START_TOLERANCE_TICKS
+    since = (run.pid_started_ticks or 0) - cgroup.START_TOLERANCE_TICKS
     left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
     state = GoneState.SURVIVORS if left else GoneState.UNKNOWN
     return Gone(state=state, survivors=tuple(_survivor(pid, "outlived the daemon") for pid in left))
@@ -90,10 +88,7 @@ def _survivor(pid: int, reason: str | None = None) -> Survivor:
 
 
 def _is_that_process(pid: int, noted_ticks: int | None) -> bool:
-    ticks = cgroup.start_ticks(pid)
-    if ticks is None or noted_ticks is None or abs(ticks - noted_ticks) > START_TOLERANCE_TICKS:
-        return False
-    return kernel.is_alive(pid)
+    return cgroup.started_then(pid, noted_ticks) and kernel.is_alive(pid)
 
 
 def _as_unknown(run: RunRecord, gone: Gone) -> RunRecord:

@@ -102,8 +102,7 @@ def _keeper_of(record: RunRecord | None) -> int:
     """The living supervisor of a run whose own process is still there; 0 for none."""
     if record is None or record.pid is None or record.launch.boot_id != cgroup.boot_id():
         return 0
-    ticks = cgroup.start_ticks(record.pid)
-    if ticks is None or record.pid_started_ticks is None or abs(ticks - record.pid_started_ticks) > 200:
+    if not cgroup.started_then(record.pid, record.pid_started_ticks):
         return 0
     parent = kernel.parent_of(record.pid)
     return parent if cgroup.is_keeper(parent) else 0
