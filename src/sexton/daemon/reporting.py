@@ -17,7 +17,6 @@ from sexton.model.report import Report, ReportEvent
 from sexton.model.run import Launch, Outcome, Phase, RunRecord, Trigger
 from sexton.model.secret import SecretSource
 from sexton.model.sla import Breach
-from sexton.outcome.reporters import mail, sentry, shell, webhook
 from sexton.outcome.reporters.attempt import Attempt
 from sexton.outcome.reporters.events import events_of
 from sexton.outcome.reporters.facts import Facts, Output, cut_middle
@@ -42,6 +41,11 @@ class Reporting:
         self._job_named = job_named
         self._vault = vault
         self._node = node
+
+    @staticmethod
+    def get_ready() -> None:
+        """Load the reporters once the API answers: they are no part of the way there, nor of a run's."""
+        from sexton.outcome.reporters import mail, sentry, shell, webhook  # noqa: F401
 
     def on_recorded(self, run: Run, record: RunRecord, *, permanent: bool) -> None:
         """Queue what the job wants told of it. Returns at once, and never raises. `permanent`: it is a failure, and no
@@ -110,6 +114,8 @@ def _as_it_is(text: str) -> str:
 
 def parcels_of(event: ReportEvent, report: Report, facts: Facts, weight: int = 0) -> Iterator[Parcel]:
     """One parcel for each destination of a report."""
+    from sexton.outcome.reporters import mail, sentry, shell, webhook  # loaded by `get_ready`
+
     page = Page(facts)
 
     def parcel(channel: Channel, to: str, seconds: float, send: Callable[[Attempt], None], *,

@@ -12,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sexton import __version__
 from sexton.config.diff import JobDiff
@@ -62,7 +64,9 @@ from sexton.run.retries import Retries
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
 from sexton.store.memory.store import MemoryStore
-from sexton.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from sexton.store.sqlite.store import SqliteStore
 
 logger = logging.getLogger("sexton.daemon")
 
@@ -101,19 +105,24 @@ class Daemon:
 
     def _make_store(self, state: StateSettings | None) -> MemoryStore | SqliteStore:
         self._output_files: OutputFiles | None = None
+        self._directory: Path | None = None
+        """Of the state."""
         if state is None:
             return MemoryStore()
+        from sexton.store.sqlite.store import SqliteStore  # a daemon without `state` starts sooner without it
+
         store = SqliteStore(
             state.path, state.deployment_id, max_runs_per_job=state.max_runs_per_job, on_pruned=self._forget_output
         )
+        self._directory = store.directory
         self._output_files = OutputFiles(store.directory / "output", state.max_output_bytes)
         return store
 
-    def _kept_runs(self, store: MemoryStore | SqliteStore) -> KeptRuns | None:
+    def _kept_runs(self) -> KeptRuns | None:
         state = self._configuration.settings.state
-        if state is None or self._output_files is None or not isinstance(store, SqliteStore):
+        if state is None or self._output_files is None or self._directory is None:
             return None
-        return KeptRuns(store.directory, self._output_files.directory, state.max_output_bytes)
+        return KeptRuns(self._directory, self._output_files.directory, state.max_output_bytes)
 
     def _forget_output(self, run_ids: Sequence[str]) -> None:
         if self._output_files is not None:
@@ -123,9 +132,9 @@ class Daemon:
         self._troubles = Troubles()
         asyncio.get_running_loop().set_exception_handler(self._troubles)
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
-        kept = self._kept_runs(store)
+        kept = self._kept_runs()
         found = await find_kept(store, kept) if kept is not None else []
-        words = LastWords(store.directory / "zygotes") if isinstance(store, SqliteStore) else None
+        words = LastWords(self._directory / "zygotes") if self._directory is not None else None
         self._interrupted = await recover(store, self._clock.now(), {one.launch.id for one in found}, words)
         base = cgroup.claim()
         supervisors = Supervisors(base, raise_descriptor_limit(), words)
@@ -223,6 +232,7 @@ class Daemon:
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
         logger.info("%d jobs from %s", len(jobs.specs()), self._path)
+        reporting.get_ready()
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active
         control.containment_advice = self._advice
