@@ -180,6 +180,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     trigger: Trigger
     node: str
+    daemon: str = ""
+    """`NodeIdentity.id` of the daemon process that starts it."""
     attempt: int = 1
     scheduled_for: datetime | None = None
     """The occurrence; None for a run that no schedule asked for."""

@@ -20,6 +20,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     durable: bool
     """Records survive the process, SIGKILL and power loss included."""
+    shared: bool = False
+    """Several daemons have it open at once, on one machine or many."""
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):

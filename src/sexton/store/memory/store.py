@@ -9,14 +9,15 @@ from itertools import islice
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Launch, Outcome, RunRecord, intent_of
+from sexton.store.local import LocalCoordination
 from sexton.store.port import Capabilities, JobHistory, ended_at
 
 _Place = tuple[datetime, int, str]
 """Where a recorded run stands in its job's history: when it ended, when it was recorded, its id."""
 
 
-class MemoryStore:
-    """Implements `Ledger` and `JobState`.
+class MemoryStore(LocalCoordination):
+    """Implements `Ledger`, `JobState` and, among the tasks of this process, `Coordination`.
 
     Of each job the newest `max_runs_per_job` recorded runs are kept (0 or less: all); `on_pruned` hears of
     the ids that had to make room.
@@ -28,6 +29,7 @@ class MemoryStore:
     def __init__(
         self, *, max_runs_per_job: int = 1000, on_pruned: Callable[[Sequence[str]], None] | None = None
     ) -> None:
+        super().__init__()
         self._max_runs_per_job = max_runs_per_job
         self._on_pruned = on_pruned
         self._open = False
@@ -82,6 +84,9 @@ class MemoryStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         self._check()
         return [self._runs[i] for i in sorted(self._runs.keys() - self._places.keys())]
+
+    async def unfinished_of(self, node: str) -> Sequence[RunRecord]:
+        return [record for record in await self.unfinished() if record.launch.daemon == node]
 
     async def get(self, run_id: str) -> RunRecord | None:
         self._check()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Launch, Outcome, RunRecord
+from sexton.store.local import LocalCoordination
 from sexton.store.port import Capabilities, JobHistory
 from sexton.store.sqlite.batch import Intend, Note, Prune, PutState, Record
 from sexton.store.sqlite.directory import DirectoryLock, deployment_directory, prepare_directory
@@ -18,8 +19,12 @@ from sexton.store.sqlite.whereabouts import Whereabouts
 from sexton.store.sqlite.writer import Opened, Writer, WriterStatistics, take_tally
 
 
-class SqliteStore:
-    """Implements `Ledger` and `JobState`. Writes are grouped: all that is queued while the disk works on one
+FENCE = "fence"
+"""Key under which the fence of a lease is kept, as a state of the lease's name."""
+
+
+class SqliteStore(LocalCoordination):
+    """Implements `Ledger`, `JobState` and, as the only process that has the directory, `Coordination`. Writes are grouped: all that is queued while the disk works on one
     commit goes into the next.
 
     `path` and `deployment_id` say where; the directory belongs to one open store at a time. Of each job the
@@ -39,6 +44,7 @@ class SqliteStore:
         on_pruned: Callable[[Sequence[str]], None] | None = None,
         close_timeout: float = 10.0,
     ) -> None:
+        super().__init__(self._keep_fence)
         self._directory = deployment_directory(path, deployment_id)
         self._max_runs_per_job = max_runs_per_job
         self._on_pruned = on_pruned
@@ -74,6 +80,7 @@ class SqliteStore:
         self._writer = Writer(
             opened, max_runs_per_job=self._max_runs_per_job, on_pruned=self._on_pruned, renew=self._renew
         )
+        self.remember_fences({name: int(fence) for name, fence in (await self.states(FENCE)).items()})
 
     def _renew(self) -> Opened:
         """On the writer's thread: the directory was deleted under us. What a restart would do: take it, and begin a new
@@ -119,6 +126,9 @@ class SqliteStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._reading().unfinished()
 
+    async def unfinished_of(self, node: str) -> Sequence[RunRecord]:
+        return [record for record in await self.unfinished() if record.launch.daemon == node]
+
     async def get(self, run_id: str) -> RunRecord | None:
         return await self._reading().get(run_id)
 
@@ -146,6 +156,9 @@ class SqliteStore:
         if "\0" in job + key + value:
             raise StoreError("job state cannot hold a NUL character")
         await self._writing().submit(PutState(job, key, value))
+
+    async def _keep_fence(self, name: str, fence: int) -> None:
+        await self.put_state(name, FENCE, str(fence))
 
     def _writing(self) -> Writer:
         if self._writer is None:

@@ -1,0 +1,167 @@
+"""What daemons that share a store ask of it to agree with each other: leases, signals, nodes and fires.
+
+One store object implements all of these beside `Ledger` and `JobState`. `tests/contract/test_coordination.py` runs one
+suite over every implementation. Every method raises StoreError when the store cannot answer: the caller then knows
+nothing, not even whether what it asked for was done. Callers bound every call in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from sexton.model.node import NodeFacts, NodeIdentity
+from sexton.model.run import RunRecord
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Permission that one node has for a while, and renews for as long as it needs it."""
+
+    name: str
+    holder: str
+    """`NodeIdentity.id`."""
+    node: str
+    """The holder's display name."""
+    fence: int
+    """Grows with every change of owner, and never falls: whoever shows an older one is stale."""
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease is the claimant's."""
+
+    lease: Lease
+    taken_from: Lease | None = None
+    """It had another holder, who fell silent: its lease lapsed, it did not release it."""
+
+
+class Denied(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody else has it."""
+
+    by: Lease
+    lapses_in: float
+    """Seconds until it lapses if its holder renews it no more, as far as this store can tell."""
+
+
+class Leases(Protocol):
+    """Leases by name. Claim, renewal and release of one name are atomic: of any number of contenders, on any number of
+    nodes, at most one is granted it while it has not lapsed.
+
+    Duties. Time is the store's own: no clock of a node may make a live lease look lapsed or a dead one live. A lease
+    lapses `ttl` seconds after its last renewal *began*, and not before. The fence of a name survives release, restart
+    and crash. What returned is durable where the ledger is.
+    """
+
+    async def claim(self, name: str, by: NodeIdentity, ttl: float) -> Granted | Denied:
+        """Take the lease if it is free, lapsed, or the claimant's already (then it is renewed, with its fence: a claim
+        whose answer was lost may be asked again)."""
+
+    async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
+        """Keep it for `ttl` seconds from now. One that has lapsed but that nobody took is still its holder's. One that
+        vanished with the store's memory is claimed anew, with a higher fence. Denied: it is another's now."""
+
+    async def release(self, lease: Lease) -> bool:
+        """Give it up, if it is exactly this one (holder and fence); False when it was not, and nothing happened."""
+
+    async def read(self, name: str) -> Denied | None:
+        """Who has it and for how long yet; None while it is free or lapsed."""
+
+
+class SignalKind(Enum):
+    """What one node asks of another."""
+
+    CANCEL = "cancel"
+    """End a run."""
+    YIELD = "yield"
+    """End what runs under a lease, so that the sender can have it."""
+    ABANDON = "abandon"
+    """Give up the place of a run that could not be proven gone."""
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to one node. It says exactly what it is about, so that a late one does nothing."""
+
+    to: str
+    """`NodeIdentity.id`: a process that is gone is asked for nothing."""
+    kind: SignalKind
+    sender: str
+    """Display name of the node that asks."""
+    run: str | None = None
+    lease: str | None = None
+    fence: int | None = None
+    requested_by: str | None = None
+    reason: str | None = None
+    force: bool = False
+
+
+class Signals(Protocol):
+    """Mail between nodes, each with one inbox.
+
+    Duties. Several senders never overwrite each other. `take` returns each signal once, in the order of sending per
+    sender. `signalled` is a hint: it may return early, late, or never in time; taking is the truth.
+    """
+
+    async def send(self, signal: Signal) -> None: ...
+
+    async def take(self, me: str) -> Sequence[Signal]:
+        """All that was sent to this node since the last call, and forget it."""
+        ...
+
+    async def signalled(self, me: str, within: float) -> None:
+        """Return when something may have come, at the latest after `within` seconds."""
+
+
+class Presence(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as the others see it."""
+
+    facts: NodeFacts
+    silent_for: float
+    """Seconds since its last heartbeat, by the store's clock."""
+    clock_offset: float
+    """How far the node's wall clock was ahead of the store's at that heartbeat, in seconds."""
+
+
+class Nodes(Protocol):
+    """Who is there."""
+
+    async def announce(self, facts: NodeFacts) -> None:
+        """A heartbeat. The newest one of a node counts."""
+
+    async def leave(self, node: str) -> None:
+        """Forget a node (by `NodeIdentity.id`): one that ended cleanly, or one whose runs have all been settled."""
+
+    async def nodes(self) -> Sequence[Presence]:
+        """Everyone who has announced itself and not left."""
+        ...
+
+
+class Fires(Protocol):
+    """One fire for a whole fleet: an occurrence belongs to the first node that claims it.
+
+    Duties. Of any number of contenders exactly one is told True, once and for all; its claim is durable where the
+    ledger is. A claimant that asks again (its answer was lost) is told True again.
+    """
+
+    async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool: ...
+
+    async def fired(self, job: str, since: datetime) -> Sequence[datetime]:
+        """The instants of the job from `since` on that somebody has claimed, in order."""
+        ...
+
+    async def forget_fires(self, before: datetime) -> None:
+        """Claims of instants before this one are of no use any more."""
+
+
+class Interrupted(Protocol):
+    """What a node that fell silent has left in the ledger."""
+
+    async def unfinished_of(self, node: str) -> Sequence[RunRecord]:
+        """Runs without a record whose intent was written by this node (`Launch.daemon`), oldest first."""
+        ...
+
+
+class Coordination(Leases, Signals, Nodes, Fires, Interrupted, Protocol):
+    """All of it, as one store gives it."""
