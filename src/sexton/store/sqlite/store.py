@@ -18,14 +18,13 @@ from sexton.store.sqlite.schema import open_reader, open_writer
 from sexton.store.sqlite.whereabouts import Whereabouts
 from sexton.store.sqlite.writer import Opened, Writer, WriterStatistics, take_tally
 
-
 FENCE = "fence"
 """Key under which the fence of a lease is kept, as a state of the lease's name."""
 
 
 class SqliteStore(LocalCoordination):
-    """Implements `Ledger`, `JobState` and, as the only process that has the directory, `Coordination`. Writes are grouped: all that is queued while the disk works on one
-    commit goes into the next.
+    """Implements `Ledger`, `JobState` and, as the only process that has the directory, `Coordination`. Writes are
+    grouped: all that is queued while the disk works on one commit goes into the next.
 
     `path` and `deployment_id` say where; the directory belongs to one open store at a time. Of each job the
     newest `max_runs_per_job` recorded runs are kept (0 or less: all), and up to a sixteenth more until they
