@@ -79,6 +79,15 @@ async def test_release_frees_at_once_and_the_fence_grows(pair: Pair) -> None:
     assert isinstance(answer, Granted) and answer.lease.fence > lease.fence and answer.taken_from is None
 
 
+async def test_an_heir_takes_over_a_live_lease(pair: Pair) -> None:
+    """Whoever has taken over the run of a dead process has its lease at once, with a higher fence; nobody else has."""
+    old = await granted(pair.a, "slots/x", A)
+    assert isinstance(await pair.b.claim("slots/x", B, LONG, heir_of="another"), Denied)
+    answer = await pair.b.claim("slots/x", B, LONG, heir_of=A.id)
+    assert isinstance(answer, Granted) and answer.lease.fence > old.fence and answer.taken_from is None
+    assert not await pair.a.release(old)
+
+
 async def test_a_stale_release_does_nothing(pair: Pair) -> None:
     """Only the exact lease, holder and fence, can be released."""
     old = await granted(pair.a, "slots/x", A)

@@ -55,9 +55,12 @@ class Leases(Protocol):
     and crash. What returned is durable where the ledger is.
     """
 
-    async def claim(self, name: str, by: NodeIdentity, ttl: float) -> Granted | Denied:
+    async def claim(
+        self, name: str, by: NodeIdentity, ttl: float, *, heir_of: str | None = None,
+    ) -> Granted | Denied:
         """Take the lease if it is free, lapsed, or the claimant's already (then it is renewed, with its fence: a claim
-        whose answer was lost may be asked again)."""
+        whose answer was lost may be asked again). Also, with a higher fence, if `heir_of` holds it: a process that the
+        claimant has proven dead, and whose run it has taken over."""
 
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         """Keep it for `ttl` seconds from now. One that has lapsed but that nobody took is still its holder's. One that

@@ -48,14 +48,17 @@ class LocalCoordination:
         """What an earlier process has kept."""
         self._fences.update(fences)
 
-    async def claim(self, name: str, by: NodeIdentity, ttl: float) -> Granted | Denied:
+    async def claim(
+        self, name: str, by: NodeIdentity, ttl: float, *, heir_of: str | None = None,
+    ) -> Granted | Denied:
         async with self._claims:
             now = self._clock()
             term = self._terms.get(name)
             if term is not None and term.lease.holder == by.id:
                 self._terms[name] = _Term(term.lease, now + ttl)
                 return Granted(lease=term.lease)
-            if term is not None and now < term.lapses:
+            inherited = term is not None and term.lease.holder == heir_of
+            if term is not None and now < term.lapses and not inherited:
                 return Denied(by=term.lease, lapses_in=term.lapses - now)
             fence = self._fences.get(name, 0) + 1
             if self._keep_fence is not None:
@@ -63,7 +66,7 @@ class LocalCoordination:
             self._fences[name] = fence
             lease = Lease(name=name, holder=by.id, node=by.name, fence=fence)
             self._terms[name] = _Term(lease, now + ttl)
-            return Granted(lease=lease, taken_from=None if term is None else term.lease)
+            return Granted(lease=lease, taken_from=None if term is None or inherited else term.lease)
 
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         now = self._clock()
