@@ -230,17 +230,17 @@ class Daemon:
             logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
         )
         self._reloader = reloader
+        control.containment_advice = self._advice
+        control.accepts_failed = lambda: self._troubles.accepts_failed
+        control.logs_suppressed = lambda: self._logs.suppressed
+        control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         stop_serving = await self._serve(control, self._configuration)
         logger.info("%d jobs from %s", len(jobs.specs()), self._path)
         reporting.get_ready()
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active
-        control.containment_advice = self._advice
-        control.accepts_failed = lambda: self._troubles.accepts_failed
-        control.logs_suppressed = lambda: self._logs.suppressed
         sla.on_breach = reporting.on_breach
         control.reports = reporting.outbox.health
-        control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
