@@ -4,6 +4,7 @@ stops has ended (`endsWhen`), and what becomes of what it leaves behind (`leftov
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ def end(pids: list[int]) -> None:
 def test_whose_end_the_grace_period_waits_for(rig: Rig, marks: Marks, waits_for: str, words: list[str]) -> None:
     """The shell dies of SIGTERM at once. By default that ends its child's tidying up; with `tree` the child has the
     whole grace for it, and the wait ends when the last process has."""
-    child = f"trap \\'sleep 0.5; {marks.say('tidied')}; exit 0\\' TERM; {marks.say('ready')}; while :; do sleep 0.05; done"
-    command = "sh -c '" + child.replace("\\'", "'\\''") + "'; true"
+    tidy = f"sleep 0.5; {marks.say('tidied')}; exit 0"
+    child = f"trap '{tidy}' TERM; {marks.say('ready')}; while :; do sleep 0.05; done"
+    command = f"sh -c {shlex.quote(child)}; true"
     rig.start([job("j", command, killTimeout=8, killWaitsFor=waits_for)])
     run = rig.fire()
     marks.wait("ready")
