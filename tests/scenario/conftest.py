@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import rig as rig_module
 from keep_kit import end_processes_in
 from rig import Rig
 from sinks import HookSink, MailSink
+
+
+if path := os.environ.get("PYTHONPATH"):
+    # daemons are started in folders of their own, where a relative path would not lead to the Sexton under test
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
 
 
 @pytest.fixture

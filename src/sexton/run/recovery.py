@@ -58,9 +58,15 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
 
 async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: bool) -> Gone:
     """End the run's own process if it is still that process; everything else was its supervisor's to end, or its
-    zygote's. Where both were killed, too, an empty cgroup is the proof, and without one there is none."""
+    zygote's. Where both were killed, too, an empty cgroup is the proof; without one there is none, and what can be
+    found of the run is ended, before its own process is: the others may be known by nothing but being below it."""
     if run.launch.boot_id and run.launch.boot_id != boot:
         return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+    witnessed = heard or run.containment is Containment.SUPERVISOR_CGROUP
+    left: list[int] = []
+    if not witnessed:
+        since = (run.pid_started_ticks or 0) - cgroup.START_TOLERANCE_TICKS
+        left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
     if run.pid is not None and _is_that_process(run.pid, run.pid_started_ticks):
         deadline = time.monotonic() + KILL_SECONDS
         while _is_that_process(run.pid, run.pid_started_ticks) and time.monotonic() < deadline:
@@ -75,10 +81,8 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: b
     if cgroup_survivors:
         survivors = tuple(_survivor(pid) for pid in cgroup_survivors)
         return Gone(state=GoneState.UNKNOWN, survivors=survivors)
-    if heard or run.containment is Containment.SUPERVISOR_CGROUP:
+    if witnessed:
         return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
-    since = (run.pid_started_ticks or 0) - cgroup.START_TOLERANCE_TICKS
-    left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
     state = GoneState.SURVIVORS if left else GoneState.UNKNOWN
     return Gone(state=state, survivors=tuple(_survivor(pid, "outlived the daemon") for pid in left))
 
