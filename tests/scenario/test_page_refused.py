@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import rig as rig_module
 from page_kit import at, job, line_count, phase, span
-from rig import Rig, alive, until
+from pool_kit import ask
+from rig import Rig, alive, always, until
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None,
@@ -107,6 +108,20 @@ def test_the_place_of_a_process_that_cannot_be_ended_is_kept(weak: Rig, policy: 
     assert amended["gone"]["state"] == "proven" and amended["stop"]["confirmed_at"] is not None
     again = answer["run"] if policy == "Replace" else weak.fire()
     assert at(weak.run(again)["started_at"] or weak.recorded(again)["started_at"]) > at(record["finished_at"])
+
+
+def test_the_slot_of_a_process_that_cannot_be_ended_is_kept(weak: Rig) -> None:
+    """Another job of the pool waits until it has gone."""
+    weak.start([refused("j", 3.0, executionTimeout=0.4, killTimeout=0.2, pool="p"), job("other", "true", pool="p")],
+               pools={"p": {"slots": 1}})
+    old = ask(weak, "j")
+    pid = weak.running(old)
+    assert weak.recorded(old)["gone"]["state"] == "survivors" and alive(pid)
+    other = ask(weak, "other")
+    always(lambda: not alive(pid) or weak.run(other)["phase"] == "queued", 1.0, "it waits")
+    record = weak.recorded(other)
+    assert record["outcome"] == "success" and not alive(pid)
+    assert at(record["started_at"]) >= at(weak.run(old)["stop"]["confirmed_at"])
 
 
 def test_a_place_is_free_when_the_restart_has_ended_the_process(weak: Rig) -> None:
