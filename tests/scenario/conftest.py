@@ -12,7 +12,6 @@ from keep_kit import end_processes_in
 from rig import Rig
 from sinks import HookSink, MailSink
 
-
 if path := os.environ.get("PYTHONPATH"):
     # daemons are started in folders of their own, where a relative path would not lead to the Sexton under test
     os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))

@@ -130,6 +130,32 @@ def test_killed_at_many_moments(rig: Rig, tmp_path: Path) -> None:
     assert rig.http("GET", "/health")[1]["running"] == 0
 
 
+def test_no_occurrence_starts_twice(rig: Rig, tmp_path: Path) -> None:
+    """SIGKILL shortly before, at and after the instants of a job that is due every second, and a new daemon at once:
+    a run that was made ready ahead by the old one does not start beside that of the new one."""
+    marks = tmp_path / "marks"
+    rig.write([{"name": "j", "schedule": "* * * * * * *", "concurrencyPolicy": "Allow",
+                "command": f"echo $SEXTON_SCHEDULED_AT >> {marks}"}], state={"path": str(tmp_path / "state")})
+
+    def started() -> list[str]:
+        return marks.read_text().split() if marks.exists() else []
+
+    for moment in (0.7, 0.9, 0.97, 0.99, 0.0, 0.01, 0.05):
+        before = len(started())
+        rig.start()
+        until(lambda before=before: len(started()) > before, 5, "a run of this daemon")
+        now = time.time()
+        end = now + (moment - now) % 1.0
+        until(lambda end=end: time.time() >= end, 2, "the moment")
+        rig.kill9()
+    before = len(started())
+    rig.start()
+    until(lambda: len(started()) > before + 1, 5, "it goes on")
+    assert len(started()) == len(set(started()))
+    ids = [record["id"] for record in rig.runs()]
+    assert len(ids) == len(set(ids))
+
+
 def test_a_start_that_was_answered_is_not_lost(rig: Rig, tmp_path: Path) -> None:
     """SIGKILL on the heels of the answer, several times: the restart knows every run that was promised."""
     rig.write([{"name": "j", "schedule": NEVER, "command": "true"}], state={"path": str(tmp_path / "state")})
