@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import rig as rig_module
 from page_kit import at, job, line_count, phase, span
-from pool_kit import ask
-from rig import Rig, alive, always, until
+from refused_kit import NOBODY, needs_root, refused
+from rig import Rig, alive, until
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None,
-    reason="needs root and setpriv, to run a daemon that may not signal another user's process",
-)
-WITHOUT_KILL = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
-NOBODY = 65534
+pytestmark = needs_root
 SLACK = 1.5
-
-
-@pytest.fixture
-def weak(tmp_path: Path) -> Iterator[Rig]:
-    """A daemon that may become another user for a job, but not signal that user's processes."""
-    for made in rig_module.rig(tmp_path):
-        made.prefix = WITHOUT_KILL
-        yield made
-        for pid in (pid for view in made.http_or_none("/jobs") or [] for pid in view["pids"]):
-            try:
-                os.kill(pid, signal.SIGKILL)  # this test process may
-            except ProcessLookupError:
-                pass
-
-
-def refused(name: str, seconds: float, **options: object) -> dict[str, object]:
-    options.setdefault("killTimeout", 0.4)
-    return job(name, ["/bin/sh", "-c", f"sleep {seconds}; exit 9"], user=NOBODY, group=NOBODY, **options)
 
 
 def test_a_refused_cancel_runs_to_its_end_and_says_so(weak: Rig) -> None:
@@ -110,20 +81,6 @@ def test_the_place_of_a_process_that_cannot_be_ended_is_kept(weak: Rig, policy: 
     assert at(weak.run(again)["started_at"] or weak.recorded(again)["started_at"]) > at(record["finished_at"])
 
 
-def test_the_slot_of_a_process_that_cannot_be_ended_is_kept(weak: Rig) -> None:
-    """Another job of the pool waits until it has gone."""
-    weak.start([refused("j", 3.0, executionTimeout=0.4, killTimeout=0.2, pool="p"), job("other", "true", pool="p")],
-               pools={"p": {"slots": 1}})
-    old = ask(weak, "j")
-    pid = weak.running(old)
-    assert weak.recorded(old)["gone"]["state"] == "survivors" and alive(pid)
-    other = ask(weak, "other")
-    always(lambda: not alive(pid) or weak.run(other)["phase"] == "queued", 1.0, "it waits")
-    record = weak.recorded(other)
-    assert record["outcome"] == "success" and not alive(pid)
-    assert at(record["started_at"]) >= at(weak.run(old)["stop"]["confirmed_at"])
-
-
 def test_a_place_is_free_when_the_restart_has_ended_the_process(weak: Rig) -> None:
     """kill -9 while a place is kept: the next daemon's sweep ends by cgroup what a signal was denied; the place is
     free, and the record carries the proof."""
@@ -154,40 +111,6 @@ def test_a_place_can_be_given_up(weak: Rig) -> None:
     assert weak.run(old)["abandoned"]["reason"] == "the array is dead"
     assert weak.logged("WARNING", old, "is abandoned by ada: the array is dead")
     assert weak.http("POST", f"/runs/{old}/abandon")[0] == 409 and weak.http("POST", f"/runs/{new}/abandon")[0] == 409
-
-
-def test_a_place_can_be_given_up_from_the_command_line(weak: Rig) -> None:
-    """`sexton abandon` says so, and the record has who and why."""
-    weak.start([refused("j", 6.0, executionTimeout=0.4, killTimeout=0.2, concurrencyPolicy="Forbid")])
-    old = weak.fire()
-    pid = weak.running(old)
-    weak.recorded(old)
-    told = subprocess.run([sys.executable, "-m", "sexton", "--url", f"http://127.0.0.1:{weak.port}", "abandon", old,
-                           "--reason", "the array is dead"], capture_output=True, text=True, timeout=60, check=False)
-    assert told.returncode == 0, told
-    assert until(lambda: weak.run(old)["abandoned"], 5, "it is known")["reason"] == "the array is dead"
-    assert weak.run(old)["abandoned"]["requested_by"] and weak.running(weak.fire()) != pid and alive(pid)
-
-
-def figure(rig: Rig, series: str) -> float:
-    text: str = rig.http("GET", "/metrics")[1]
-    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(series))
-
-
-def test_timed_out_and_could_not_be_terminated_are_told_apart(weak: Rig) -> None:
-    """In the record, in the log and in the figures: both runs are timeouts, one of them lives on."""
-    weak.start([refused("stays", 6.0, executionTimeout=0.4, killTimeout=0.2),
-                job("goes", "sleep 60", executionTimeout=0.4, killTimeout=0.2)])
-    stays, goes = weak.fire("stays"), weak.fire("goes")
-    weak.running(stays)
-    for run, name, state, count in ((stays, "stays", "survivors", 1), (goes, "goes", "proven", 0)):
-        record = weak.recorded(run)
-        assert (record["exit_code"], record["stop"]["cause"], record["gone"]["state"]) == (-100, "timeout", state)
-        assert (record["stop"]["confirmed_at"] is None) is bool(count)
-        assert figure(weak, f'sexton_job_stops_total{{cause="timeout",job_name="{name}"}}') == 1
-        assert figure(weak, f'sexton_job_unconfirmed_terminations_total{{job_name="{name}"}}') == count
-    weak.logged("ERROR", stays, "could not be terminated")
-    assert not any(goes in line and "could not be terminated" in line for line in weak.log().splitlines())
 
 
 def test_a_refused_timeout_is_recorded_at_once(weak: Rig) -> None:
