@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ledger_samples import Store, build, opened
 
-KINDS = ("memory", "sqlite")
+KINDS = ("memory", "sqlite", "directory")
 
 
 @pytest.fixture(params=KINDS)

@@ -28,10 +28,11 @@ from sexton.model.run import (
     Usage,
     Witness,
 )
+from sexton.store.directory import DirectoryStore
 from sexton.store.memory import MemoryStore
 from sexton.store.sqlite import SqliteStore
 
-Store = MemoryStore | SqliteStore
+Store = MemoryStore | SqliteStore | DirectoryStore
 NOON = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
 
@@ -123,4 +124,6 @@ async def opened(store: Store) -> AsyncIterator[Store]:
 def build(kind: str, path: Path, **options: object) -> Store:
     if kind == "memory":
         return MemoryStore(**options)  # type: ignore[arg-type]
+    if kind == "directory":
+        return DirectoryStore(path / "mount", **options)  # type: ignore[arg-type]
     return SqliteStore(path / "state", **options)  # type: ignore[arg-type]
