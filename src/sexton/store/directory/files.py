@@ -5,6 +5,7 @@ Everything here may wait for a disk or a server: for the store's threads only. R
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -12,6 +13,8 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from sexton.store.directory.threads import check_wanted
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +108,7 @@ class Files:
         """False when something is there already: of any number of contenders one is told True."""
         with self.draft() as draft:
             draft.write(content)
+            check_wanted()
             try:
                 first = link(draft.path, path)
             except FileNotFoundError:
@@ -179,5 +183,8 @@ def sync(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # such a file system syncs folders by itself
+            raise
     finally:
         os.close(descriptor)

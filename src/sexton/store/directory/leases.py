@@ -2,7 +2,7 @@
 
 Whoever changes a lease writes the file with the next number, by `link`, which one of any number of contenders succeeds
 in. No lock is needed, so none can be lost: not by a process that is stopped while it holds one, and not by a client
-that was cut off so long that its server gave its locks to others, and that then comes back with the rename it had begun.
+that was cut off so long that its server gave its locks to others, and that then comes back with a rename it had begun.
 The highest number is never removed, so numbers and fences never fall.
 
 The draft that becomes the next file is made in the lease's own folder before that is listed. It gives the time by the

@@ -21,8 +21,8 @@ _INSTANT = "%Y%m%dT%H%M%S.%fZ"
 
 
 def encoded(name: str) -> str:
-    """One file name for any text: percent-encoded but for letters, digits, `_` and `-`. Two texts never share one: where
-    the text is cut, or a file system that ignores case could confuse it with another, a hash is added after `~`."""
+    """One file name for any text: percent-encoded but for letters, digits, `_` and `-`. Two texts never share one:
+    where the text is cut, or where a file system that ignores case could take it for another, a hash follows a `~`."""
     plain = quote(name, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
     if len(plain) <= LONGEST and name == name.lower():
         return plain or "~"

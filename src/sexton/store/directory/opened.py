@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -39,7 +40,7 @@ class Opened:
         self.letters, self.heartbeats, self.occurrences = Letters(files), Heartbeats(files), Occurrences(files)
         shelves = Shelves(files)
         self.reading = Reading(files, shelves)
-        self.readers = Threads("reader", READERS, files.root)
+        self._readers = Threads("reader", READERS, files.root)
         self.coordinators = Threads("lease", LEASE_THREADS, files.root)
         self.writer = Writer(
             files, self._root, Writing(files, shelves, self.reading),
@@ -59,14 +60,17 @@ class Opened:
             log.error("the store cannot keep nodes apart: %s", self.leases.untrusted)
 
     async def coordinate(self, work: Callable[[], T]) -> T:
-        """With a thread of its own kind, on the store that was opened and no other. Raises StoreError."""
+        """On the store that was opened and no other. Raises StoreError."""
+        return await self.coordinators.ask(partial(self._checked, work))
 
-        def checked() -> T:
-            self._root.check()
-            return work()
+    async def question(self, work: Callable[[], T]) -> T:
+        """As `coordinate`, for what may take longer. A store that is gone is not an empty one: it raises StoreError."""
+        return await self._readers.ask(partial(self._checked, work))
 
-        return await self.coordinators.ask(checked)
+    def _checked(self, work: Callable[[], T]) -> T:
+        self._root.check()
+        return work()
 
     def stop_asking(self) -> None:
-        self.readers.stop()
+        self._readers.stop()
         self.coordinators.stop()

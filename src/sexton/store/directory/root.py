@@ -91,7 +91,7 @@ class Root:
         if os.stat(existing).st_dev != self._device:
             raise StoreError(f"{self._folder} is gone, and its file system with it: mount it again")
         self.open()
-        log.error("%s was deleted while the daemon had it open; a new store was begun there, without what the old one had",
+        log.error("%s was deleted while the daemon had it open; a new store was begun there without its records",
                   self._folder)
 
     def _take_up(self, meta: Meta) -> None:
@@ -101,8 +101,8 @@ class Root:
     def _refuse_ledger(self) -> None:
         for name in FOREIGN_LEDGERS:
             if os.path.exists(self._files.path(name)):
-                raise StoreError(f"{self._folder} holds the SQLite ledger of a single node ({name}); a store that nodes "
-                                 "share needs another path or deploymentId")
+                raise StoreError(f"{self._folder} holds the SQLite ledger of a single node ({name}); a store that "
+                                 "nodes share needs another path or deploymentId")
 
     def _read_meta(self) -> Meta:
         try:

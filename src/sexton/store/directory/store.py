@@ -66,7 +66,7 @@ class DirectoryStore:
 
     @property
     def lock_problem(self) -> str | None:
-        """Why claims raise UntrustedLocks; None while nothing speaks against the file system. Found out once, by `open`."""
+        """Why claims raise UntrustedLocks; None while nothing speaks against the mount. Found out once, by `open`."""
         return None if self._opened is None else self._opened.leases.untrusted
 
     @property
@@ -109,16 +109,16 @@ class DirectoryStore:
         await self._now().writer.submit(Record(record))
 
     async def unfinished(self) -> Sequence[RunRecord]:
-        return await self._now().readers.ask(self._now().reading.unfinished)
+        return await self._now().question(self._now().reading.unfinished)
 
     async def unfinished_of(self, node: str) -> Sequence[RunRecord]:
         return [record for record in await self.unfinished() if record.launch.daemon == node]
 
     async def get(self, run_id: str) -> RunRecord | None:
-        return await self._now().readers.ask(partial(self._now().reading.get, run_id))
+        return await self._now().question(partial(self._now().reading.get, run_id))
 
     async def history(self, job: str, limit: int) -> JobHistory:
-        return await self._now().readers.ask(partial(self._now().reading.history, job, limit))
+        return await self._now().question(partial(self._now().reading.history, job, limit))
 
     async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
         """The ten seconds are for each job: a server that is slow with very many is not one that hangs."""
@@ -127,25 +127,25 @@ class DirectoryStore:
 
         async def one(folder: str) -> tuple[str, JobHistory] | None:
             async with turns:
-                return await opened.readers.ask(partial(opened.reading.recent, folder, per_job))
+                return await opened.question(partial(opened.reading.recent, folder, per_job))
 
-        folders = await opened.readers.ask(opened.reading.recorded_jobs)
+        folders = await opened.question(opened.reading.recorded_jobs)
         found = await asyncio.gather(*map(one, folders))
         return dict(history for history in found if history is not None)
 
     async def runs(
         self, *, job: str | None = None, outcome: Outcome | None = None, limit: int, before: str | None = None
     ) -> Sequence[RunRecord]:
-        return await self._now().readers.ask(partial(self._now().reading.runs, job, outcome, limit, before))
+        return await self._now().question(partial(self._now().reading.runs, job, outcome, limit, before))
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
         return await self._now().writer.submit(Prune(job, keep)) or []
 
     async def get_state(self, job: str, key: str) -> str | None:
-        return await self._now().readers.ask(partial(self._now().reading.get_state, job, key))
+        return await self._now().question(partial(self._now().reading.get_state, job, key))
 
     async def states(self, key: str) -> Mapping[str, str]:
-        return await self._now().readers.ask(partial(self._now().reading.states, key))
+        return await self._now().question(partial(self._now().reading.states, key))
 
     async def put_state(self, job: str, key: str, value: str) -> None:
         await self._now().writer.submit(PutState(job, key, value))
@@ -195,7 +195,7 @@ class DirectoryStore:
         return await self._now().coordinate(partial(self._now().occurrences.claimed, job, since))
 
     async def forget_fires(self, before: datetime) -> None:
-        await self._now().readers.ask(partial(self._now().occurrences.forget, before))
+        await self._now().question(partial(self._now().occurrences.forget, before))
 
     def _now(self) -> Opened:
         if self._opened is None:
@@ -204,6 +204,6 @@ class DirectoryStore:
 
     async def _clean(self, opened: Opened) -> None:
         try:
-            await opened.readers.ask(partial(clean, opened.files, opened.reading, opened.occurrences))
+            await opened.question(partial(clean, opened.files, opened.reading, opened.occurrences))
         except StoreError as error:
             log.warning("leftovers in the store could not be removed: %s", error)
