@@ -1,5 +1,5 @@
-"""A file system in this process's memory, spoken for at /dev/fuse: it can grant every lock, stop answering, run full, refuse,
-and keep a clock of its own."""
+"""A file system in this process's memory, spoken for at /dev/fuse: it can grant every lock, stop answering, run full,
+refuse, and keep a clock of its own."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ class Node:
 
 
 class MemoryMount:
-    """Mounts at a folder. `faults` answers an operation (by its number) with an errno. `close` unmounts, and lets everybody
-    go who waits."""
+    """Mounts at a folder. `faults` answers an operation (by its number) with an errno. `close` unmounts, and lets
+    everybody go who waits."""
 
-    def __init__(self, folder: Path, *, grants_every_lock: bool = False, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, folder: Path, *, grants_every_lock: bool = False, clock: Callable[[], int] = time.time_ns
+    ) -> None:
         """Raises OSError where no file system may be mounted."""
         self.folder = folder
         self.clock = clock
@@ -224,5 +226,5 @@ class MemoryMount:
     @staticmethod
     def _facts(node: Node) -> bytes:
         second, rest = divmod(node.mtime, BILLION)
-        return struct.pack("<QQQQQQIIIIIIIIII", node.number, len(node.content), 1, second, second, second, rest, rest, rest,
-                           node.mode, node.links, 0, 0, 0, 4096, 0)
+        return struct.pack("<QQQQQQIIIIIIIIII", node.number, len(node.content), 1, second, second, second,
+                           rest, rest, rest, node.mode, node.links, 0, 0, 0, 4096, 0)

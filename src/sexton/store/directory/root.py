@@ -24,7 +24,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     store: str
     schema_version: int
     id: str
-    """Of this store and no other: one that was put in its place has another."""
+    """Of this store and no other: one that was put in its place has another. One that a node has begun anew for itself
+    and the others keeps it."""
 
 
 def deployment_folder(path: str | Path, deployment_id: str) -> Path:
@@ -41,7 +42,7 @@ class Root:
         self._files = files
         self._folder = files.root
         self._meta = files.path(META)
-        self._id = ""
+        self._id = secrets.token_hex(8)
         self._known: tuple[int, int] | None = None
         self._device = 0
 
@@ -76,7 +77,7 @@ class Root:
             self._take_up(meta)
 
     def _begin(self) -> None:
-        meta = Meta(store=KIND, schema_version=SCHEMA, id=secrets.token_hex(8))
+        meta = Meta(store=KIND, schema_version=SCHEMA, id=self._id)
         if self._files.put_once(msgspec.json.encode(meta), self._meta):
             try:
                 self._refuse_ledger()  # one that came at the same moment
