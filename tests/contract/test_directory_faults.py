@@ -251,16 +251,22 @@ async def test_a_server_clock_that_is_set_while_a_lease_lives_does_not_end_it(mo
 
 async def test_whole_seconds_end_no_lease_early(mounting: Mounting) -> None:
     """On a file system that keeps no fractions, and for an opening that sees the lease for the first time."""
-    mount = mounting(clock=lambda: time.time_ns() // 1_000_000_000 * 1_000_000_000)
+    began = 0.0
+
+    def late_in_the_second() -> int:
+        """The lease is written at the end of a second: two later a second has passed, and a little."""
+        return int(1000.8 + time.monotonic() - began) * 1_000_000_000
+
+    mount = mounting(clock=late_in_the_second)
     async with AsyncExitStack() as stack:
         a = await stack.enter_async_context(opened(DirectoryStore(mount.folder)))
-        for _ in range(3):
-            began = time.monotonic()
-            await granted(a, "x", A, 1.5)
-            fresh = await stack.enter_async_context(opened(DirectoryStore(mount.folder)))
-            while time.monotonic() - began < 1.4:
-                assert isinstance(await fresh.claim("x", B, 1.5), Denied)
-                await asyncio.sleep(0.1)
+        fresh = await stack.enter_async_context(opened(DirectoryStore(mount.folder)))
+        began = time.monotonic()
+        await granted(a, "x", A, 1.5)
+        while time.monotonic() - began < 1.4:
+            assert isinstance(await fresh.claim("x", B, 1.5), Denied)
+            await asyncio.sleep(0.1)
+        await lapsed(fresh, "x")
 
 
 async def test_a_deleted_folder_is_begun_anew_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -91,15 +91,6 @@ async def test_a_holder_that_died_long_ago_is_not_waited_for_again(two: tuple[Di
     assert isinstance(await b.claim("x", B, TTL), Granted)
 
 
-async def test_coarse_stamps_end_nothing_early(two: tuple[DirectoryStore, DirectoryStore]) -> None:
-    """Where only whole seconds are kept, a lease lasts rather longer than shorter."""
-    a, b = two
-    await granted(a, "x", A, 3.0)
-    stamp = int(time.time()) - 2
-    os.utime(lease_file(a), (stamp, stamp))
-    assert isinstance(await b.claim("x", B, LONG), Denied)
-
-
 async def test_a_damaged_lease_counts_as_held_and_its_holder_mends_it(
     two: tuple[DirectoryStore, DirectoryStore]
 ) -> None:
