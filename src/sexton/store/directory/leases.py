@@ -61,9 +61,9 @@ class LeaseFiles:
         self._fences: dict[str, int] = {}
         self.untrusted: str | None = None
 
-    def claim(self, name: str, by: NodeIdentity, ttl: float) -> Granted | Denied:
+    def claim(self, name: str, by: NodeIdentity, ttl: float, heir_of: str | None) -> Granted | Denied:
         self._check_trust()
-        return self._change(name, lambda standing: terms.claim(standing, name, by, ttl))
+        return self._change(name, lambda standing: terms.claim(standing, name, by, ttl, heir_of))
 
     def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         self._check_trust()

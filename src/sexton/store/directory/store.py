@@ -150,9 +150,11 @@ class DirectoryStore:
     async def put_state(self, job: str, key: str, value: str) -> None:
         await self._now().writer.submit(PutState(job, key, value))
 
-    async def claim(self, name: str, by: NodeIdentity, ttl: float) -> Granted | Denied:
+    async def claim(
+        self, name: str, by: NodeIdentity, ttl: float, *, heir_of: str | None = None,
+    ) -> Granted | Denied:
         """Raises UntrustedLocks where `lock_problem` says why."""
-        return await self._now().coordinate(partial(self._now().leases.claim, name, by, ttl))
+        return await self._now().coordinate(partial(self._now().leases.claim, name, by, ttl, heir_of))
 
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         """Raises UntrustedLocks as `claim` does."""

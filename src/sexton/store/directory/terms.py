@@ -38,9 +38,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return Lease(name=term.name, holder=term.holder, node=term.node, fence=term.fence)
 
 
-def claim(standing: Standing, name: str, by: NodeIdentity, ttl: float) -> tuple[Granted | Denied, Term | None]:
+def claim(
+    standing: Standing, name: str, by: NodeIdentity, ttl: float, heir_of: str | None
+) -> tuple[Granted | Denied, Term | None]:
     """The answer, and what is to be written for it to be true."""
-    return _claim(standing, name, by.id, by.name, ttl)
+    return _claim(standing, Lease(name=name, holder=by.id, node=by.name, fence=0), ttl, heir_of)
 
 
 def renew(standing: Standing, lease: Lease, ttl: float) -> tuple[Granted | Denied, Term | None]:
@@ -48,7 +50,7 @@ def renew(standing: Standing, lease: Lease, ttl: float) -> tuple[Granted | Denie
     if standing.lease == lease:
         return Granted(lease=lease), _term(lease, ttl)
     known = msgspec.structs.replace(standing, fence=max(standing.fence, lease.fence))
-    return _claim(known, lease.name, lease.holder, lease.node, ttl)
+    return _claim(known, lease, ttl, None)
 
 
 def release(standing: Standing, lease: Lease) -> tuple[bool, Term | None]:
@@ -58,14 +60,17 @@ def release(standing: Standing, lease: Lease) -> tuple[bool, Term | None]:
     return True, Term(name=lease.name, holder=None, node=lease.node, fence=lease.fence, ttl=0.0)
 
 
-def _claim(standing: Standing, name: str, holder: str, node: str, ttl: float) -> tuple[Granted | Denied, Term | None]:
+def _claim(
+    standing: Standing, wanted: Lease, ttl: float, heir_of: str | None
+) -> tuple[Granted | Denied, Term | None]:
     held = standing.lease
-    if held is not None and held.holder == holder:
+    if held is not None and held.holder == wanted.holder:
         return Granted(lease=held), _term(held, ttl)
-    if held is not None and standing.remaining > 0:
+    inherited = held is not None and held.holder == heir_of
+    if held is not None and standing.remaining > 0 and not inherited:
         return Denied(by=held, lapses_in=standing.remaining), None
-    lease = Lease(name=name, holder=holder, node=node, fence=standing.fence + 1)
-    return Granted(lease=lease, taken_from=held), _term(lease, ttl)
+    lease = msgspec.structs.replace(wanted, fence=standing.fence + 1)
+    return Granted(lease=lease, taken_from=None if inherited else held), _term(lease, ttl)
 
 
 def _term(lease: Lease, ttl: float) -> Term:
