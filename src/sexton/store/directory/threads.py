@@ -131,7 +131,7 @@ def explained(error: Exception, where: str) -> Exception:
         about = f" ({error.filename})" if error.filename else ""
         failure = StoreError(f"{where} cannot be used: {error.strerror or error}{about}")
     else:
-        failure = StoreError(f"{where} cannot be used: {error}")
+        failure = StoreError(f"{where} did not take it: {error}")
     failure.__cause__ = error
     return failure
 
