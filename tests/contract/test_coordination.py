@@ -14,7 +14,7 @@ import pytest
 from ledger_samples import NOON, Store, launch, opened, recorded
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Granted, Lease, Signal, SignalKind
+from sexton.store.coordination import Denied, Fire, Granted, Lease, Signal, SignalKind
 
 TTL = 0.6
 LONG = 30.0
@@ -250,8 +250,9 @@ async def test_an_occurrence_belongs_to_the_first_who_claims_it(pair: Pair) -> N
     assert await pair.b.claim_fire("x", NOON, winner)
     assert await pair.a.claim_fire("x", NOON + timedelta(minutes=1), A)
     assert await pair.a.claim_fire("y", NOON, A)
-    assert list(await pair.b.fired("x", NOON)) == [NOON, NOON + timedelta(minutes=1)]
-    assert list(await pair.b.fired("x", NOON + timedelta(seconds=1))) == [NOON + timedelta(minutes=1)]
+    later = Fire(scheduled_for=NOON + timedelta(minutes=1), by=A.id)
+    assert list(await pair.b.fired("x", NOON)) == [Fire(scheduled_for=NOON, by=winner.id), later]
+    assert list(await pair.b.fired("x", NOON + timedelta(seconds=1))) == [later]
 
 
 async def test_old_claims_can_be_forgotten(pair: Pair) -> None:
@@ -259,7 +260,8 @@ async def test_old_claims_can_be_forgotten(pair: Pair) -> None:
     for minute in range(3):
         assert await pair.a.claim_fire("x", NOON + timedelta(minutes=minute), A)
     await pair.b.forget_fires(NOON + timedelta(minutes=2))
-    assert list(await pair.a.fired("x", NOON - timedelta(days=1))) == [NOON + timedelta(minutes=2)]
+    assert [fire.scheduled_for for fire in await pair.a.fired("x", NOON - timedelta(days=1))] == [
+        NOON + timedelta(minutes=2)]
 
 
 async def test_what_a_node_left_is_found_by_its_identity(pair: Pair) -> None:

@@ -63,6 +63,8 @@ class StopCause(Enum):
     SHUTDOWN = "shutdown"
     LIMITS = "limits"
     """It reached its memory cap: ended whole, at once."""
+    LOST_LEASE = "lost-lease"
+    """Its node could not renew its slot in the cluster, and another one may take it (`slotLost: cancel`)."""
 
 
 class GoneState(Enum):

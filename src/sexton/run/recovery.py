@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -24,17 +24,17 @@ logger = logging.getLogger("sexton.recovery")
 KILL_SECONDS = 5.0
 
 
-async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
-                  words: LastWords | None = None) -> list[RunRecord]:
-    """Deal with every run that has an intent and no record, except the `living`, which outlived their daemon. Returns
-    the records written.
+async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (), words: LastWords | None = None,
+                  is_ours: Callable[[RunRecord], bool] = lambda run: True) -> list[RunRecord]:
+    """Deal with every run that has an intent and no record, except the `living`, which outlived their daemon, and
+    those of other nodes. Returns the records written.
 
     The supervisors of a dead daemon end their runs by themselves; this asks its zygote whether they have, looks into
     their cgroups and for their own processes (boot id, pid, start time), and ends what is left. Nothing is started and
     nothing is reported for these runs.
     """
     heard = words is not None and await asyncio.to_thread(words.hear)
-    left = [run for run in await ledger.unfinished() if run.launch.id not in living]
+    left = [run for run in await ledger.unfinished() if run.launch.id not in living and is_ours(run)]
     interrupted = [run for run in left if run.phase is not Phase.QUEUED]  # those never started, and wait on (`requeue`)
     swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
     capped, capped_survivors = await asyncio.get_running_loop().run_in_executor(None, controllers.sweep)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -44,9 +45,11 @@ class Found(msgspec.Struct, frozen=True):
     """It may answer later."""
 
 
-async def find_kept(ledger: Ledger, kept: KeptRuns) -> list[Found]:
-    """All kept runs of this state that are not recorded. What is left of recorded ones is cleared away."""
-    unfinished = {record.launch.id: record for record in await ledger.unfinished()}
+async def find_kept(
+    ledger: Ledger, kept: KeptRuns, is_ours: Callable[[RunRecord], bool] = lambda run: True,
+) -> list[Found]:
+    """All kept runs of this node that are not recorded. What is left of recorded ones is cleared away."""
+    unfinished = {record.launch.id: record for record in await ledger.unfinished() if is_ours(record)}
     try:
         names = await asyncio.to_thread(kept.names)
     except OSError as failure:

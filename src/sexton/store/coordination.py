@@ -16,6 +16,7 @@ import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import RunRecord
+from sexton.store.port import JobState, Ledger
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +142,14 @@ class Nodes(Protocol):
         ...
 
 
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """An occurrence that a node has claimed."""
+
+    scheduled_for: datetime
+    by: str
+    """`NodeIdentity.id`."""
+
+
 class Fires(Protocol):
     """One fire for a whole fleet: an occurrence belongs to the first node that claims it.
 
@@ -150,7 +159,7 @@ class Fires(Protocol):
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool: ...
 
-    async def fired(self, job: str, since: datetime) -> Sequence[datetime]:
+    async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         """The instants of the job from `since` on that somebody has claimed, in order."""
         ...
 
@@ -168,3 +177,7 @@ class Interrupted(Protocol):
 
 class Coordination(Leases, Signals, Nodes, Fires, Interrupted, Protocol):
     """All of it, as one store gives it."""
+
+
+class Store(Ledger, JobState, Coordination, Protocol):
+    """Everything a daemon asks of a store."""

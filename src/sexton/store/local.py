@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
 
 KeepFence = Callable[[str, int], Awaitable[None]]
 """Make the fence of a name durable."""
@@ -130,9 +130,9 @@ class LocalCoordination:
             insort(self._fires.setdefault(job, []), scheduled_for)
         return owner is None or owner == by.id
 
-    async def fired(self, job: str, since: datetime) -> Sequence[datetime]:
+    async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         fires = self._fires.get(job, [])
-        return fires[bisect_left(fires, since):]
+        return [Fire(scheduled_for=at, by=self._fired_by[job, at]) for at in fires[bisect_left(fires, since):]]
 
     async def forget_fires(self, before: datetime) -> None:
         for job, fires in self._fires.items():
