@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from ledger_samples import NOON, Store, launch, opened, recorded
+from ledger_samples import NOON, Store, launch, opened, recorded, run_id
 
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.store.coordination import Denied, Fire, Granted, Lease, Signal, SignalKind
@@ -273,3 +273,18 @@ async def test_what_a_node_left_is_found_by_its_identity(pair: Pair) -> None:
         await pair.a.intend(one)
     await pair.a.record(msgspec.structs.replace(recorded(2), launch=done))
     assert [record.launch for record in await pair.b.unfinished_of(A.id)] == [mine]
+
+
+async def test_news_are_what_others_have_recorded(pair: Pair) -> None:
+    """A run that another node has recorded is heard of with the next look, whole, and its neighbours with it."""
+    if pair.a is pair.b:
+        pytest.skip("only one process can have this store")
+    await pair.b.news(10)
+    await pair.a.record(recorded(1, "x"))
+    await pair.a.record(recorded(2, "x", ended=1.0))
+    await pair.a.record(recorded(3, "y"))
+    news = await pair.b.news(10)
+    assert [record.launch.id for record in news["x"].runs] == [run_id(1), run_id(2)]
+    assert [record.launch.id for record in news["y"].runs] == [run_id(3)]
+    await pair.a.record(recorded(4, "y", ended=2.0))
+    assert [record.launch.id for record in (await pair.b.news(1))["y"].runs] == [run_id(4)]

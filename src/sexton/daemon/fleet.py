@@ -124,7 +124,7 @@ class Fleet:
             elif identity.name == self.me.name:
                 self._tell_once(f"name {identity.id}", f"another node calls itself {identity.name}, too: give each its "
                                 "own `nodeName` in `state`")
-        self._jobs.merge(await bounded(self._store.recent(REMEMBERED_RUNS)))
+        self._jobs.merge(await bounded(self._store.news(REMEMBERED_RUNS)))
         if self._clock.now() - self._forgot > KEEP_FIRES / 7:
             self._forgot = self._clock.now()
             await bounded(self._store.forget_fires(self._clock.now() - KEEP_FIRES))
