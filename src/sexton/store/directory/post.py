@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Presence, Signal
+from sexton.store.coordination import Fire, Presence, Signal
 from sexton.store.directory.age import Sighting, age, seen
 from sexton.store.directory.files import Files, names, read, remove, sync
 from sexton.store.directory.leases import boottime
@@ -147,9 +147,21 @@ class Occurrences:
             log.error("%s is damaged (%s): the occurrence counts as another node's", path, error)
             return False
 
-    def claimed(self, job: str, since: datetime) -> list[datetime]:
-        found = [instant_of(name) for name in names(self._files.path("fires", encoded(job)))]
-        return sorted(instant for instant in found if instant is not None and instant >= since)
+    def claimed(self, job: str, since: datetime) -> list[Fire]:
+        folder = self._files.path("fires", encoded(job))
+        found = [(instant, name) for name in names(folder)
+                 if (instant := instant_of(name)) is not None and instant >= since]
+        return [Fire(scheduled_for=instant, by=self._owner(os.path.join(folder, name)))
+                for instant, name in sorted(found)]
+
+    @staticmethod
+    def _owner(path: str) -> str:
+        """Empty where it cannot be read: then it is nobody's that could be named."""
+        try:
+            return _fire(read(path)).by
+        except (OSError, msgspec.MsgspecError) as error:
+            log.error("%s cannot be read: %s", path, error)
+            return ""
 
     def forget(self, before: datetime) -> None:
         for job in names(self._files.path("fires")):

@@ -17,7 +17,7 @@ from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, RunRecord
 from sexton.store.directory.files import Files, names, read
 from sexton.store.directory.names import Entry, encoded
-from sexton.store.directory.shelves import Shelves
+from sexton.store.directory.shelves import Shelf, Shelves
 from sexton.store.port import JobHistory
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ class Reading:
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, RunRecord] = OrderedDict()
         self._foreign: set[str] = set()
+        self._told: dict[str, Shelf] = {}
+        """By folder: as it was when its recent runs were last asked for."""
 
     def unfinished(self) -> list[RunRecord]:
         """What another node records meanwhile may be in it or not, but is never half there."""
@@ -84,8 +86,13 @@ class Reading:
     def recorded_jobs(self) -> list[str]:
         return self._shelves.folders()
 
+    def changed_jobs(self) -> list[str]:
+        """Folders that have changed since `recent` was asked for them."""
+        return [folder for folder in self._shelves.folders() if self._shelves.at(folder) is not self._told.get(folder)]
+
     def recent(self, folder: str, limit: int) -> tuple[str, JobHistory] | None:
         """The history of the job that has this folder; None when there is none."""
+        self._told[folder] = self._shelves.at(folder)
         history = self._history(folder, limit)
         job = self._shelves.job_of(folder, self._recorded)
         if job is None or not (history.totals or self._shelves.at(folder)):

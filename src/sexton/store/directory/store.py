@@ -14,7 +14,7 @@ from typing import Final
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
-from sexton.store.coordination import Denied, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
 from sexton.store.directory.changes import Intend, Note, Prune, PutState, Record
 from sexton.store.directory.cleaning import clean
 from sexton.store.directory.opened import READERS, Opened
@@ -122,6 +122,12 @@ class DirectoryStore:
 
     async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
         """The ten seconds are for each job: a server that is slow with very many is not one that hangs."""
+        return await self._recent_of(await self._now().question(self._now().reading.recorded_jobs), per_job)
+
+    async def news(self, per_job: int) -> Mapping[str, JobHistory]:
+        return await self._recent_of(await self._now().question(self._now().reading.changed_jobs), per_job)
+
+    async def _recent_of(self, folders: Sequence[str], per_job: int) -> dict[str, JobHistory]:
         opened = self._now()
         turns = asyncio.Semaphore(READERS)
 
@@ -129,7 +135,6 @@ class DirectoryStore:
             async with turns:
                 return await opened.question(partial(opened.reading.recent, folder, per_job))
 
-        folders = await opened.question(opened.reading.recorded_jobs)
         found = await asyncio.gather(*map(one, folders))
         return dict(history for history in found if history is not None)
 
@@ -193,7 +198,7 @@ class DirectoryStore:
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         return await self._now().coordinate(partial(self._now().occurrences.claim, job, scheduled_for, by))
 
-    async def fired(self, job: str, since: datetime) -> Sequence[datetime]:
+    async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         return await self._now().coordinate(partial(self._now().occurrences.claimed, job, since))
 
     async def forget_fires(self, before: datetime) -> None:
