@@ -30,9 +30,10 @@ from sexton.model.run import (
 )
 from sexton.store.directory import DirectoryStore
 from sexton.store.memory import MemoryStore
+from sexton.store.postgres import PostgresStore
 from sexton.store.sqlite import SqliteStore
 
-Store = MemoryStore | SqliteStore | DirectoryStore
+Store = MemoryStore | SqliteStore | DirectoryStore | PostgresStore
 NOON = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
 
@@ -121,7 +122,9 @@ async def opened(store: Store) -> AsyncIterator[Store]:
         await store.close()
 
 
-def build(kind: str, path: Path, **options: object) -> Store:
+def build(kind: str, path: Path, url: str = "", **options: object) -> Store:
+    if kind == "postgres":
+        return PostgresStore(url, **options)  # type: ignore[arg-type]
     if kind == "memory":
         return MemoryStore(**options)  # type: ignore[arg-type]
     if kind == "directory":
