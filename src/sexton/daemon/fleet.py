@@ -120,7 +120,7 @@ class Fleet:
             if identity.id == self.me.id:
                 self._tell_skew(presence)
             elif self.is_silent(presence):
-                await self._settle(identity)
+                await self._settle(presence)
             elif identity.name == self.me.name:
                 self._tell_once(f"name {identity.id}", f"another node calls itself {identity.name}, too: give each its "
                                 "own `nodeName` in `state`")
@@ -129,23 +129,32 @@ class Fleet:
             self._forgot = self._clock.now()
             await bounded(self._store.forget_fires(self._clock.now() - KEEP_FIRES))
 
-    async def _settle(self, node: NodeIdentity) -> None:
+    async def succeed(self) -> None:
+        """Our predecessors' runs are ours, or recorded: nobody need settle them. Raises StoreError."""
+        for presence in self._seen:
+            identity = presence.facts.identity
+            if identity.name == self.me.name and identity.id != self.me.id and self.is_silent(presence):
+                await bounded(self._store.leave(identity.id))
+
+    async def _settle(self, presence: Presence) -> None:
         """One node does it: whoever gets the lease."""
+        node, just_died = presence.facts.identity, presence.silent_for <= self._slots.ttl()
         lease = await bounded(self._store.claim(f"settle/{node.id}", self.me, self._slots.ttl()))
         if not isinstance(lease, Granted):
             return
-        logger.warning("node %s has fallen silent", node.name)
-        for record in await settle_silent(self._store, node.id, self._clock.now()):
+        self._tell_once(f"silent {node.id}", f"node {node.name} has fallen silent")
+        for record in await settle_silent(self._store, node.id, self._clock.now(), spare_kept=just_died):
             self.on_settled(record)
         if self.one_fire is not None:
             await self.one_fire.make_up_for(node.id, self._clock.now())
-        await bounded(self._store.leave(node.id))
+        if not just_died:  # otherwise there may be kept runs left to settle
+            await bounded(self._store.leave(node.id))
         await bounded(self._store.release(lease.lease))
 
     async def settle_job(self, node: str, job: str) -> None:
         """We have won the slot of a job from a node that fell silent: its run of the job is recorded now."""
         try:
-            for record in await settle_silent(self._store, node, self._clock.now(), job):
+            for record in await settle_silent(self._store, node, self._clock.now(), job=job):
                 self.on_settled(record)
         except StoreError as failure:
             logger.error("Job %s: what a silent node has left of it cannot be recorded yet: %s", job, failure)

@@ -232,6 +232,7 @@ class Daemon:
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         reloader.on_changed = partial(_take_up_pools, launcher)
         filled_at = self._fill(jobs, scheduler)
+        await fleet.announce()  # before anything is started: who has an intent must be seen to live
         if kept is not None:
             take_over(found, launcher, kept, jobs.by_name())
         await pauses.recall()
@@ -241,7 +242,7 @@ class Daemon:
         for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
         await requeue(store, launcher, jobs.by_name(), remember, self._is_ours)
-        await fleet.announce()  # before anything is started: who has an intent must be seen to live
+        await fleet.succeed()
         fleet.on_settled = remember
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,

@@ -199,26 +199,29 @@ class Launcher:
         return self.facilities.kept is not None
 
     def go_on(self, run: Run) -> None:
-        """Live on with a run that an earlier daemon has started."""
+        """Live on with a run that an earlier daemon has started: from now on it is ours, also for the other nodes."""
+        started_by = run.launch.daemon
+        run.launch = msgspec.structs.replace(run.launch, daemon=self.daemon)
+        self.facilities.ledger.note(run.record())
         self.facilities.registry.add(run)
         self.pools.hold(run)
         run.intended.set()
         self.on_launched(run)
-        self._inherit_slot(run)
+        self._inherit_slot(run, started_by)
         self.keep(conduct(run, self.facilities))
 
     def keep_place_of(self, remnant: Remnant) -> None:
         """Hold the place of what an earlier daemon could not terminate."""
         self.facilities.registry.add(remnant)
         self.pools.hold(remnant)
-        self._inherit_slot(remnant)
+        self._inherit_slot(remnant, remnant.launch.daemon)
         self.keep(outlast(remnant, self.facilities))
 
-    def _inherit_slot(self, run: Run) -> None:
+    def _inherit_slot(self, run: Run, started_by: str) -> None:
         """It has the slot of the daemon that started it, which is dead; another's it cannot have."""
         slots = self.facilities.slots
         if slots is not None and run.job.concurrency_scope is ConcurrencyScope.CLUSTER:
-            self.keep(slots.inherit(run.job.name, run.id, run.launch.daemon))
+            self.keep(slots.inherit(run.job.name, run.id, started_by))
             self.keep(self._give_slot_back(run, slots))
 
     @staticmethod

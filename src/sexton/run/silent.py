@@ -21,13 +21,16 @@ class Records(Ledger, Interrupted, Protocol):
     """The ledger of a store that nodes share."""
 
 
-async def settle_silent(store: Records, node: str, now: datetime, job: str | None = None) -> Sequence[RunRecord]:
-    """Record what the node (by its identity) has left without a record; with `job`, only that job's runs. Returns the
-    records written. Should the node wake, its own record takes the place of ours: it knows better. Raises StoreError
+async def settle_silent(
+    store: Records, node: str, now: datetime, *, job: str | None = None, spare_kept: bool = False,
+) -> Sequence[RunRecord]:
+    """Record what the node (by its identity) has left without a record; with `job`, only that job's runs; not those
+    that outlive their daemon where `spare_kept`: the next daemon may be about to take them over. Returns the records
+    written. Should the node wake, its own record takes the place of ours: it knows better. Raises StoreError
     when the store cannot say what there is."""
     written = []
     for run in await store.unfinished_of(node):
-        if job is not None and run.launch.job != job:
+        if (job is not None and run.launch.job != job) or (spare_kept and run.launch.keep):
             continue
         record = as_unknown(run, now)
         try:

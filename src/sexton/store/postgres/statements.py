@@ -8,7 +8,7 @@ from sexton.model.run import Outcome
 INTEND = """
 INSERT INTO {schema}.run (id, job, daemon, body) VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO NOTHING
 """
-NOTE = "UPDATE {schema}.run SET body = %s WHERE id = %s AND ended_at IS NULL"
+NOTE = "UPDATE {schema}.run SET body = %s, daemon = %s WHERE id = %s AND ended_at IS NULL"
 RECORD = """
 INSERT INTO {schema}.run (id, job, daemon, outcome, ended_at, seq, body)
 VALUES (%s, %s, %s, %s, %s, nextval('{schema}.run_seq'), %s)

@@ -141,7 +141,7 @@ class Writer:
     def _orders(self, batch: Batch) -> list[tuple[str, list[tuple[Any, ...]]]]:
         """Statements with their rows, notes first: they must not meet the intents of this batch."""
         encoded = [(row, self._encode(row.body).decode()) for row in batch.rows]
-        notes = [(body, row.id) for row, body in encoded if row.effect == Effect.NOTE]
+        notes = [(body, row.body.launch.daemon, row.id) for row, body in encoded if row.effect == Effect.NOTE]
         intents = [(row.id, row.job, row.body.launch.daemon, body) for row, body in encoded
                    if row.effect == Effect.INTENT]
         records = [(row.id, row.job, row.body.launch.daemon, row.outcome, row.ended_at, body) for row, body in encoded
