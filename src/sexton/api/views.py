@@ -74,6 +74,7 @@ class RunView(msgspec.Struct, kw_only=True):
     output: OutputFacts | None
     resources: Resources | None
     limits: LimitFacts | None
+    pursues: str | None
     adopted: int
     ranAt: datetime | None  # the reference's name
 
@@ -88,7 +89,7 @@ def run_view(record: RunRecord) -> RunView:
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
         abandoned=record.abandoned, pool=pool_of(record), containment=record.containment.value, pid=record.pid,
         verification=record.verification, output=record.output, resources=resources_of(record), limits=record.limits,
-        adopted=record.adopted, ranAt=record.finished_at,
+        pursues=record.pursues, adopted=record.adopted, ranAt=record.finished_at,
     )
 
 

@@ -384,5 +384,5 @@ class Run:
             finished_at=self.ended_at, duration=self.duration, fail_reason=self._masked(self.fail_reason),
             output=self.capture.facts() if self.capture else None, usage=self.usage,
             limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),
-            adopted=self.adopted,
+            adopted=self.adopted, pursues=self.pursues,
         )
