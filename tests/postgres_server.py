@@ -66,6 +66,12 @@ class PostgresServer:
                 raise RuntimeError((self.folder / "log").read_text()[-2000:])
             time.sleep(0.05)
 
+    def processes(self) -> list[int]:
+        """The server and everything it has forked."""
+        assert self.process is not None
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], check=True, capture_output=True)
+        return [self.process.pid, *(int(pid) for pid in found.stdout.split())]
+
     def kill(self) -> None:
         """SIGKILL to the whole server, as a power cut would."""
         assert self.process is not None

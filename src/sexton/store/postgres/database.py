@@ -22,6 +22,7 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 CONNECT_SECONDS = 5
 WAIT_SECONDS = 5.0
 """For a free connection."""
+ANSWER_SECONDS = 10.0
 LONGEST_IDENTIFIER = 63
 """Bytes, of PostgreSQL."""
 KEEP_ALIVE = {
@@ -46,7 +47,10 @@ class Database:
         self.url = url
         self.schema = schema
         self._name = sql.Identifier(schema)
+        self._run_seq = sql.Literal(f"{sql.Identifier(schema).as_string()}.run_seq")
+        self._most = most
         self._composed: dict[str, sql.Composed] = {}
+        self._breaking_off: set[asyncio.Future[Any]] = set()
         arguments: dict[str, Any] = {
             "autocommit": True, "prepare_threshold": None, "connect_timeout": CONNECT_SECONDS,
             "application_name": "sexton", **KEEP_ALIVE,
@@ -57,44 +61,58 @@ class Database:
         )
 
     def statement(self, text: str) -> sql.Composed:
-        """With `{schema}` filled in."""
+        """With `{schema}` and `{run_seq}` filled in."""
         composed = self._composed.get(text)
         if composed is None:
-            composed = self._composed[text] = sql.SQL(text).format(schema=self._name)
+            composed = self._composed[text] = sql.SQL(text).format(schema=self._name, run_seq=self._run_seq)
         return composed
 
     async def open(self) -> None:
-        """Raises StoreError when no connection can be had."""
-        try:
-            await self._pool.open(wait=True, timeout=CONNECT_SECONDS + 1)
-        except (PoolTimeout, psycopg.Error) as failure:
-            await self._pool.close()
-            raise await self._reason(failure) from None
-
-    async def _reason(self, failure: Exception) -> StoreError:
-        """The pool only says that it has waited; a try of our own says what for."""
+        """Raises StoreError when no connection can be had, with the reason: the pool would only say that it waited."""
         try:
             async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=CONNECT_SECONDS):
-                return _told(failure)
-        except psycopg.Error as cause:
-            return _told(cause)
+                pass
+            await self._pool.open(wait=True, timeout=CONNECT_SECONDS)
+        except psycopg.Error as failure:
+            await self._pool.close()
+            raise _told(failure) from None
 
     async def close(self) -> None:
         await self._pool.close(timeout=WAIT_SECONDS)
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do something with a connection; once more where the first was broken, which a restart of the server leaves
-        behind. So `work` must be one that may be done twice. Raises StoreError."""
-        for last in (False, True):
+        """Do something with a connection; again where it was broken, which a restart of the server leaves behind. So
+        `work` must be one that may be done twice. Raises StoreError, also where there is no answer in time: then it may
+        have been done or not."""
+        asked = asyncio.ensure_future(self._try(work))
+        try:
+            await asyncio.wait({asked}, timeout=ANSWER_SECONDS)
+        finally:
+            if not asked.done():  # to cancel means to ask the server, which may hang: that is not waited for
+                self._breaking_off.add(asked)
+                asked.add_done_callback(self._forget)
+                asked.cancel()
+        if not asked.done():
+            raise StoreError(f"the database did not answer within {ANSWER_SECONDS:g} seconds")
+        return asked.result()
+
+    def _forget(self, asked: asyncio.Future[Any]) -> None:
+        self._breaking_off.discard(asked)
+        if not asked.cancelled():
+            asked.exception()  # nobody waits for it
+
+    async def _try(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        left = self._most + 1  # of the connections each may be broken
+        while True:
             try:
                 async with self._pool.connection() as connection:
                     return await work(connection)
             except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
-                if last or isinstance(failure, PoolTimeout):
+                left -= 1
+                if left <= 0 or isinstance(failure, PoolTimeout):
                     raise _told(failure) from failure
             except psycopg.Error as failure:
                 raise _told(failure) from failure
-        raise AssertionError("unreachable")
 
     async def rows(self, text: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """What a statement returns. Raises StoreError."""

@@ -14,7 +14,7 @@ from sexton.store.postgres.database import Connection, Database
 CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema}"
 CREATE_META = "CREATE TABLE IF NOT EXISTS {schema}.meta (version integer NOT NULL)"
 IS_OURS = """
-SELECT to_regclass(%s) IS NOT NULL, (SELECT count(*) FROM pg_tables WHERE schemaname = %s)
+SELECT count(*) FILTER (WHERE tablename = 'meta') > 0, count(*) FROM pg_tables WHERE schemaname = %s
 """
 
 
@@ -59,7 +59,7 @@ async def migrate(database: Database) -> None:
 
 async def _version(connection: Connection, database: Database) -> int:
     """0 for a schema that is not there yet."""
-    cursor = await connection.execute(IS_OURS, (f'"{database.schema}".meta', database.schema))
+    cursor = await connection.execute(IS_OURS, (database.schema,))
     found = await cursor.fetchone()
     ours, tables = found if found is not None else (False, 0)
     if tables and not ours:

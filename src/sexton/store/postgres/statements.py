@@ -11,7 +11,7 @@ INSERT INTO {schema}.run (id, job, daemon, body) VALUES (%s, %s, %s, %s) ON CONF
 NOTE = "UPDATE {schema}.run SET body = %s, daemon = %s WHERE id = %s AND ended_at IS NULL"
 RECORD = """
 INSERT INTO {schema}.run (id, job, daemon, outcome, ended_at, seq, body)
-VALUES (%s, %s, %s, %s, %s, nextval('{schema}.run_seq'), %s)
+VALUES (%s, %s, %s, %s, %s, nextval({run_seq}), %s)
 ON CONFLICT (id) DO UPDATE
 SET outcome = excluded.outcome, ended_at = excluded.ended_at, seq = excluded.seq, body = excluded.body
 """
