@@ -319,3 +319,18 @@ async def test_everything_is_as_it_was_after_a_restart(make_durable: Callable[..
         assert (await store.history("backup", 9)).totals == {Outcome.SUCCESS: 2}
         assert ids(await store.unfinished()) == [run_id(6)]
         assert await store.get_state("backup", "boot") == "b"
+
+
+async def test_runs_of_one_node_or_a_span_of_ids(store: Store) -> None:
+    """Recorded and unfinished ones, together with the other conditions."""
+    for number in range(8):
+        other = msgspec.structs.replace(launch(number, f"job-{number % 2}"), node=f"node-{number % 3}")
+        await store.intend(other)
+        if number < 6:
+            await store.record(msgspec.structs.replace(recorded(number), launch=other))
+    assert ids(await store.runs(node="node-1", limit=9)) == [run_id(7), run_id(4), run_id(1)]
+    assert ids(await store.runs(node="node-1", job="job-0", limit=9)) == [run_id(4)]
+    assert ids(await store.runs(node="node-1", outcome=Outcome.SUCCESS, limit=1)) == [run_id(4)]
+    assert ids(await store.runs(after=run_id(2), before=run_id(7), limit=9)) == [run_id(n) for n in (6, 5, 4, 3)]
+    assert ids(await store.runs(after=run_id(2), job="job-1", limit=9)) == [run_id(n) for n in (7, 5, 3)]
+    assert await store.runs(after=run_id(7), limit=9) == [] and await store.runs(node="none", limit=9) == []

@@ -129,6 +129,11 @@ def test_runs_are_listed_in_pages(rig: Rig) -> None:
     assert [run for run in seen if run in made or run == live] == [live, *reversed(made)]
     assert {run["job"] for run in rig.http("GET", "/runs?job=ok")[1]["runs"]} == {"ok"}
     assert rig.http("GET", "/runs?outcome=failure")[1]["runs"][0]["job"] == "boot"
+    middle = rig.http("GET", f"/runs/{made[3]}")[1]["created_at"].replace("+", "%2B")
+    assert [run["id"] for run in rig.http("GET", f"/runs?job=ok&since={middle}")[1]["runs"]] == made[:2:-1]
+    assert [run["id"] for run in rig.http("GET", f"/runs?job=ok&until={middle}")[1]["runs"]] == made[2::-1]
+    assert rig.http("GET", "/runs?node=elsewhere")[1]["runs"] == []
+    assert rig.http("GET", "/runs?since=yesterday")[0] == rig.http("GET", "/runs?since=2026-01-01T00:00:00")[0] == 400
     stats = rig.http("GET", "/jobs/ok/runs?limit=2")[1]
     assert [run["id"] for run in stats["runs"]] == made[-2:] and stats["stats"]["total"] == 7
     assert stats["stats"]["success_rate"] == 1 and stats["stats"]["last_duration"] == stats["runs"][-1]["duration"]

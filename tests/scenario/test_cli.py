@@ -284,6 +284,18 @@ def test_runs_can_be_chosen(place: Place) -> None:
     assert place.run("runs", "--job", "fails", "--outcome", "failure", "--limit", "1").out.count(failed) == 1
     assert len(place.run("runs", "--limit", "2", "--json").json["runs"]) == 2
     assert "no such runs" in place.run("runs", "--job", "fails", "--outcome", "skipped").out
+    made = place.run("show", failed, "--json").json["created_at"]
+    assert failed in place.run("runs", "--since", made, "--node", socket.gethostname()).out
+    assert failed not in place.run("runs", "--until", made).out
+    assert "no such runs" in place.run("runs", "--node", "elsewhere").out
+
+
+def test_the_nodes_of_a_store_of_its_own_are_this_one(place: Place) -> None:
+    """One line, and a word on how there could be more."""
+    told = place.run("nodes").out
+    assert f"{socket.gethostname()} (this one)" in told and "store is its own" in told
+    (node,) = place.run("nodes", "--json").json["nodes"]
+    assert node["self"] and node["state"] == "alive" and node["same_jobs"]
 
 
 def test_logs_of_a_run_and_of_a_job(place: Place) -> None:

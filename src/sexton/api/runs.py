@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from sexton.api.routes import (
 from sexton.api.views import AbandonBody, RunList, RunView, StopBody, run_view
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome, Phase, RunRecord
+from sexton.run.identity import bound_at
 
 DEFAULT_RUNS = 100
 MAX_RUNS = 1000
@@ -39,11 +41,30 @@ async def list_runs(request: web.Request) -> web.Response:
         except ValueError:
             raise Refused(400, f"outcome must be one of {', '.join(o.value for o in Outcome)}") from None
     limit = whole(request, "limit", DEFAULT_RUNS, 1, MAX_RUNS)
+    since, until = _instant(request, "since"), _instant(request, "until")
+    before = request.query.get("before")
+    if until is not None:
+        before = bound_at(until) if before is None else min(before, bound_at(until))
     records = await control_of(request).runs(
-        job=request.query.get("job"), outcome=outcome, limit=limit, before=request.query.get("before")
+        job=request.query.get("job"), outcome=outcome, node=request.query.get("node"), limit=limit, before=before,
+        after=None if since is None else bound_at(since),
     )
     following = records[-1].launch.id if len(records) == limit else None
     return answer(RunList(runs=[run_view(record) for record in records], next=following))
+
+
+def _instant(request: web.Request, name: str) -> datetime | None:
+    """Raises Refused."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text.replace(" ", "+"))  # a + in a query means a space
+    except ValueError:
+        raise Refused(400, f"{name} must be an instant such as 2026-12-24T18:00:00Z, not {text!r}") from None
+    if instant.tzinfo is None:
+        raise Refused(400, f"{name} needs an offset, for example 2026-12-24T18:00:00Z")
+    return instant
 
 
 async def get_run(request: web.Request) -> web.Response:
@@ -96,6 +117,9 @@ ROUTES = (
           parameters=(
               Parameter("job", {"type": "string"}, "only runs of this job"),
               Parameter("outcome", {"type": "string", "enum": [o.value for o in Outcome]}, "only this outcome"),
+              Parameter("node", {"type": "string"}, "only runs that were started on this node"),
+              Parameter("since", {"type": "string", "format": "date-time"}, "only runs launched at or after this"),
+              Parameter("until", {"type": "string", "format": "date-time"}, "only runs launched before this"),
               Parameter("before", {"type": "string"}, "only runs older than this id"),
               integer_parameter("limit", 1, MAX_RUNS, "how many"),
           )),

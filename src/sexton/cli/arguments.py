@@ -128,6 +128,9 @@ def _add_showing(commands: Any) -> None:
     runs = _client(commands, "runs", "Runs, newest first")
     runs.add_argument("--job", type=_text, metavar="JOB", help="only runs of this job")
     runs.add_argument("--outcome", choices=OUTCOMES, help="only runs with this outcome")
+    runs.add_argument("--node", type=_text, metavar="NODE", help="only runs that were started on this node")
+    runs.add_argument("--since", type=_instant, metavar="TIME", help="only runs launched at or after this")
+    runs.add_argument("--until", type=_instant, metavar="TIME", help="only runs launched before this")
     runs.add_argument(
         "--limit",
         type=_count,

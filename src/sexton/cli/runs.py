@@ -19,23 +19,30 @@ _HEADS = ("RUN", "JOB", "TRIGGER", "STATE", "CODE", "STARTED", "TOOK", "WHY")
 
 
 def list_runs(options: Namespace, client: Client, screen: Screen) -> int:
-    raw = client.get("/runs", {"job": options.job, "outcome": options.outcome, "limit": options.limit})
+    raw = client.get("/runs", {
+        "job": options.job, "outcome": options.outcome, "node": options.node, "limit": options.limit,
+        "since": options.since.isoformat() if options.since is not None else None,
+        "until": options.until.isoformat() if options.until is not None else None,
+    })
     answer = decoded(raw, RunsAnswer)
     if options.job is not None and not answer.runs:
         job_of(client, options.job)
     if options.json:
         screen.json(raw)
     elif answer.runs:
-        screen.table(_HEADS, [_row(run) for run in answer.runs])
+        several = len({run.node for run in answer.runs}) > 1
+        heads = (*_HEADS[:2], "NODE", *_HEADS[2:]) if several else _HEADS
+        screen.table(heads, [_row(run, several) for run in answer.runs])
     else:
         screen.line(Cell("There are no such runs.", Tone.FAINT))
     return Exit.OK
 
 
-def _row(run: RunAnswer) -> tuple[Cell, ...]:
+def _row(run: RunAnswer, with_node: bool) -> tuple[Cell, ...]:
     return (
         Cell(run.id),
         Cell(run.job),
+        *((Cell(run.node),) if with_node else ()),
         Cell(run.trigger.value),
         state_of(run),
         Cell("" if run.exit_code is None else str(run.exit_code)),

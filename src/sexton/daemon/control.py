@@ -30,7 +30,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
 from sexton.model.job import ConcurrencyScope, JobSpec
 from sexton.model.pause import Pause
-from sexton.model.run import Outcome, Phase, RunRecord, StopCause, Trigger
+from sexton.model.run import Launch, Outcome, Phase, RunRecord, StopCause, Trigger
 from sexton.outcome.reporters.outbox import OutboxHealth
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
@@ -179,19 +179,24 @@ class Control:
         return record
 
     async def runs(
-        self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None,
+        self, *, job: str | None, outcome: Outcome | None, node: str | None = None, limit: int, before: str | None,
+        after: str | None = None,
     ) -> list[RunRecord]:
-        """Runs, newest first; those that live are shown as they are now. Raises StoreError."""
-        stored = await self.ledger.runs(job=job, outcome=outcome, limit=limit, before=before)
+        """Runs, newest first; those that live here are shown as they are now. Raises StoreError."""
+        stored = await self.ledger.runs(
+            job=job, outcome=outcome, node=node, limit=limit, before=before, after=after)
         merged = {record.launch.id: record for record in stored}
+
+        def fits(launch: Launch) -> bool:
+            return (job in (None, launch.job) and node in (None, launch.node)
+                    and (before is None or launch.id < before) and (after is None or launch.id > after))
+
         for late in self._unwritten.of(job):
             merged.pop(late.launch.id, None)
-            if outcome in (None, late.outcome) and (before is None or late.launch.id < before):
+            if outcome in (None, late.outcome) and fits(late.launch):
                 merged[late.launch.id] = late
         if outcome is None:
-            for live in self.registry:
-                if (job is None or live.job.name == job) and (before is None or live.id < before):
-                    merged[live.id] = live.record()
+            merged.update({live.id: live.record() for live in self.registry if fits(live.launch)})
         return sorted(merged.values(), key=lambda record: record.launch.id, reverse=True)[:limit]
 
     def coming(self, within: timedelta, limit: int) -> Sequence[Due]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from datetime import datetime
 
 import msgspec
 
@@ -18,6 +19,17 @@ def definition_of(spec: JobSpec) -> str:
     """A digest of all that the job is, wherever it stands in the configuration."""
     told = msgspec.json.encode(msgspec.structs.replace(spec, place=Place("", 0, 0)))
     return hashlib.sha256(told).hexdigest()[:32]
+
+
+def bound_at(instant: datetime) -> str:
+    """A bound between the ids that were made before an instant and those made from then on. To the millisecond."""
+    value = max(0, int(instant.timestamp() * 1000)) << 80 | 0x7 << 76
+    return _written(value)
+
+
+def _written(value: int) -> str:
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 class RunIds:
@@ -35,5 +47,4 @@ class RunIds:
             self._random = os.urandom(RANDOM_BYTES)  # asking the kernel for each id costs more than all the rest of it
         value |= int.from_bytes(self._random[:8], "big") >> 2
         self._random = self._random[8:]
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        return _written(value)

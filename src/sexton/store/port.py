@@ -88,9 +88,12 @@ class Ledger(Protocol):
     async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
         """`history` of every job at once: what a daemon reads when it starts."""
 
-    async def runs(self, *, job: str | None = None, outcome: Outcome | None = None, limit: int,
-                   before: str | None = None) -> Sequence[RunRecord]:
-        """Runs, newest first by id (UUIDv7: time order), older than the run `before` when given."""
+    async def runs(
+        self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
+        before: str | None = None, after: str | None = None,
+    ) -> Sequence[RunRecord]:
+        """Runs, newest first by id (UUIDv7: time order), with all that is given: of the job, with the outcome, started
+        on the node (by its name), older than the id `before`, newer than the id `after`."""
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
         """Forget all but the newest `keep` recorded runs of a job; returns the ids that went.

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from enum import Enum
 from heapq import merge
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -34,6 +35,23 @@ class Knowledge(Enum):
     OPEN = "open"
     """Intended, not recorded."""
     RECORDED = "recorded"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are asked for: `Ledger.runs`."""
+
+    job: str | None = None
+    outcome: Outcome | None = None
+    node: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+    def takes(self, record: RunRecord) -> bool:
+        """All but the outcome."""
+        launch = record.launch
+        return (self.job in (None, launch.job) and self.node in (None, launch.node)
+                and (self.before is None or launch.id < self.before)
+                and (self.after is None or launch.id > self.after))
 
 
 class StateValue(msgspec.Struct, frozen=True):
@@ -99,16 +117,17 @@ class Reading:
             return None
         return job, history
 
-    def runs(self, job: str | None, outcome: Outcome | None, limit: int, before: str | None) -> list[RunRecord]:
+    def runs(self, wanted: Wanted, limit: int) -> list[RunRecord]:
         # What is unfinished comes first: a run that is recorded meanwhile is then found twice, otherwise not at all.
-        unfinished = [] if outcome is not None else [
-            record for record in self._open()
-            if (job is None or record.launch.job == job) and (before is None or record.launch.id < before)
-        ]
+        unfinished = [] if wanted.outcome is not None else [record for record in self._open() if wanted.takes(record)]
         unfinished.sort(key=lambda record: record.launch.id, reverse=True)
+        newest_first = takewhile(
+            lambda row: wanted.after is None or row[1].id > wanted.after,
+            self._shelves.newest_first(wanted.job, wanted.before))
         recorded = (
-            record for folder, entry in self._shelves.newest_first(job, before)
-            if (outcome is None or entry.outcome is outcome) and (record := self._recorded(folder, entry)) is not None
+            record for folder, entry in newest_first
+            if (wanted.outcome is None or entry.outcome is wanted.outcome)
+            and (record := self._recorded(folder, entry)) is not None and wanted.node in (None, record.launch.node)
         )
         both = merge(recorded, unfinished, key=lambda record: record.launch.id, reverse=True)
         return _first(both, limit)

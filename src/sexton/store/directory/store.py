@@ -18,6 +18,7 @@ from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Si
 from sexton.store.directory.changes import Intend, Note, Prune, PutState, Record
 from sexton.store.directory.cleaning import clean
 from sexton.store.directory.opened import READERS, Opened
+from sexton.store.directory.reading import Wanted
 from sexton.store.directory.root import deployment_folder
 from sexton.store.port import Capabilities, JobHistory
 
@@ -139,9 +140,11 @@ class DirectoryStore:
         return dict(history for history in found if history is not None)
 
     async def runs(
-        self, *, job: str | None = None, outcome: Outcome | None = None, limit: int, before: str | None = None
+        self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
+        before: str | None = None, after: str | None = None,
     ) -> Sequence[RunRecord]:
-        return await self._now().question(partial(self._now().reading.runs, job, outcome, limit, before))
+        wanted = Wanted(job=job, outcome=outcome, node=node, before=before, after=after)
+        return await self._now().question(partial(self._now().reading.runs, wanted, limit))
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
         return await self._now().writer.submit(Prune(job, keep)) or []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -101,13 +101,16 @@ class MemoryStore(LocalCoordination):
         return {job: self._history_of(job, per_job) for job in self._history}
 
     async def runs(
-        self, *, job: str | None = None, outcome: Outcome | None = None, limit: int, before: str | None = None
+        self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
+        before: str | None = None, after: str | None = None,
     ) -> Sequence[RunRecord]:
         self._check()
         ids = self._ids if job is None else self._ids_of_job.get(job, [])
         end = len(ids) if before is None else bisect_left(ids, before)
-        newest_first = (self._runs[ids[n]] for n in range(end - 1, -1, -1))
-        fitting = (r for r in newest_first if outcome is None or r.outcome is outcome)
+        first = 0 if after is None else bisect_right(ids, after)
+        newest_first = (self._runs[ids[n]] for n in range(end - 1, first - 1, -1))
+        fitting = (r for r in newest_first
+                   if (outcome is None or r.outcome is outcome) and node in (None, r.launch.node))
         return list(islice(fitting, max(limit, 0)))
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:

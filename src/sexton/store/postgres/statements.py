@@ -115,7 +115,7 @@ FIRED = "SELECT scheduled_for, claimed_by FROM {schema}.fire WHERE job = %s AND 
 FORGET_FIRES = "DELETE FROM {schema}.fire WHERE scheduled_for < %s"
 
 
-def runs(*, job: bool, outcome: Outcome | None, before: bool) -> str:
+def runs(*, job: bool, outcome: Outcome | None, node: bool, before: bool, after: bool) -> str:
     """The statement for a page of runs, newest first, with the conditions that are given."""
     conditions = ["true"]
     if job:
@@ -126,4 +126,8 @@ def runs(*, job: bool, outcome: Outcome | None, before: bool) -> str:
             conditions.append("outcome <> 'success'")  # opens the partial index
     if before:
         conditions.append("id < %(before)s")
+    if after:
+        conditions.append("id > %(after)s")
+    if node:
+        conditions.append("body::json #>> '{{launch,node}}' = %(node)s")
     return f"SELECT body FROM {{schema}}.run WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT %(limit)s"

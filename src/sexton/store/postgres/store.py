@@ -155,13 +155,15 @@ class PostgresStore:
         return totals
 
     async def runs(
-        self, *, job: str | None = None, outcome: Outcome | None = None, limit: int, before: str | None = None
+        self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
+        before: str | None = None, after: str | None = None,
     ) -> Sequence[RunRecord]:
-        if "\0" in (job or "") + (before or ""):
+        if "\0" in (job or "") + (before or "") + (after or "") + (node or ""):
             return []
-        text = statements.runs(job=job is not None, outcome=outcome, before=before is not None)
-        values = {"job": job, "outcome": None if outcome is None else outcome.value, "before": before,
-                  "limit": max(limit, 0)}
+        text = statements.runs(job=job is not None, outcome=outcome, node=node is not None, before=before is not None,
+                               after=after is not None)
+        values = {"job": job, "outcome": None if outcome is None else outcome.value, "node": node, "before": before,
+                  "after": after, "limit": max(limit, 0)}
         return _records(await self._ask(text, values))
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:

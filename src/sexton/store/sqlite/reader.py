@@ -57,13 +57,17 @@ class Reader:
         return await self._ask(ask)
 
     async def runs(
-        self, *, job: str | None, outcome: Outcome | None, limit: int, before: str | None
+        self, *, job: str | None, outcome: Outcome | None, node: str | None, limit: int, before: str | None,
+        after: str | None,
     ) -> list[RunRecord]:
-        sql = statements.runs(job=job is not None, outcome=outcome, before=before is not None)
+        sql = statements.runs(job=job is not None, outcome=outcome, node=node is not None, before=before is not None,
+                              after=after is not None)
         values: Values = {
             "job": job,
             "outcome": None if outcome is None else outcome.value,
             "before": before,
+            "after": after,
+            "node": node,
             "limit": max(limit, 0),
         }
         return await self._ask(lambda db: _lines(_one(db, sql, values)[0]))

@@ -82,7 +82,7 @@ FROM (SELECT DISTINCT job FROM run_total WHERE runs > 0) AS known
 """
 
 
-def runs(*, job: bool, outcome: Outcome | None, before: bool) -> str:
+def runs(*, job: bool, outcome: Outcome | None, node: bool, before: bool, after: bool) -> str:
     """The statement for a page of runs with the conditions that are given: fixed conditions are what lets
     SQLite choose the index that fits."""
     conditions: list[str] = []
@@ -92,8 +92,13 @@ def runs(*, job: bool, outcome: Outcome | None, before: bool) -> str:
             conditions.append("outcome <> 'success'")  # Says nothing new, but opens the partial index.
     if before:
         conditions.append("id < :before")
+    if after:
+        conditions.append("id > :after")
+    if node:
+        conditions.append("json_extract(body, '$.launch.node') = :node")
     if job:
-        ids = f"SELECT id FROM ({_IDS_OF_JOB}) WHERE {' AND '.join(conditions) or 'true'} {_PAGE}"
+        rows = _IDS_OF_JOB.format(body=", body" if node else "")
+        ids = f"SELECT id FROM ({rows}) WHERE {' AND '.join(conditions) or 'true'} {_PAGE}"
         conditions = [f"id IN ({ids})"]
     where = " AND ".join(conditions) or "true"
     return f"SELECT group_concat(body, char(10)) FROM (SELECT body FROM run WHERE {where} {_PAGE})"
@@ -101,8 +106,8 @@ def runs(*, job: bool, outcome: Outcome | None, before: bool) -> str:
 
 _PAGE = "ORDER BY id DESC LIMIT :limit"
 _IDS_OF_JOB = """
-SELECT id, outcome FROM run WHERE job = :job AND ended_at IS NOT NULL
-UNION ALL SELECT id, NULL AS outcome FROM run WHERE job = :job AND ended_at IS NULL
+SELECT id, outcome{body} FROM run WHERE job = :job AND ended_at IS NOT NULL
+UNION ALL SELECT id, NULL AS outcome{body} FROM run WHERE job = :job AND ended_at IS NULL
 """
 
 

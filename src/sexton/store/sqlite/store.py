@@ -138,9 +138,11 @@ class SqliteStore(LocalCoordination):
         return await self._reading().recent(per_job)
 
     async def runs(
-        self, *, job: str | None = None, outcome: Outcome | None = None, limit: int, before: str | None = None
+        self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
+        before: str | None = None, after: str | None = None,
     ) -> Sequence[RunRecord]:
-        return await self._reading().runs(job=job, outcome=outcome, limit=limit, before=before)
+        return await self._reading().runs(
+            job=job, outcome=outcome, node=node, limit=limit, before=before, after=after)
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
         return await self._writing().submit(Prune(job, keep)) or []
