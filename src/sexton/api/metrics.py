@@ -43,6 +43,8 @@ class _Collector:
         yield CounterMetricFamily("sexton_config_reload_failures", "Loads that were refused",
                                   value=health.reload_failures)
         yield CounterMetricFamily("sexton_store_failures", "Writes that the store refused", value=health.store_failures)
+        yield CounterMetricFamily("sexton_internal_errors", "Bugs of the daemon that cost a run, not the daemon",
+                                  value=health.internal_errors)
         yield GaugeMetricFamily("sexton_store_ok", "0 while the store takes no records",
                                 value=float(health.store_problem is None))
         yield GaugeMetricFamily("sexton_unwritten_records", "Records that wait for the store",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from sexton import __version__
 from sexton.config.diff import JobDiff
 from sexton.daemon import systemd
-from sexton.daemon.boot import run_boot_jobs
+from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
@@ -212,6 +212,7 @@ class Daemon:
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
         catchup = CatchUp(jobs, launcher, pauses, store, self._clock, durable=store.capabilities.durable)
         scheduler.made_up_for = catchup.fell_behind
+        boot_runs = BootRuns(jobs, launcher, pauses, store, durable=store.capabilities.durable)
         sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         reloader.on_changed = partial(_take_up_pools, launcher)
@@ -228,6 +229,7 @@ class Daemon:
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
             logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
+            boot_runs=boot_runs,
         )
         self._reloader = reloader
         stop_serving = await self._serve(control, self._configuration)
@@ -250,7 +252,7 @@ class Daemon:
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up(jobs.by_name())
         launcher.pools.open()
-        await run_boot_jobs(jobs, launcher, store, durable=store.capabilities.durable)
+        await boot_runs.run()
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
         try:
@@ -272,6 +274,7 @@ class Daemon:
             promises.cancel()
             noting.cancel()
             catchup.close()
+            boot_runs.close()
             await catchup.note_decided()
             await retries.close()
             watching.cancel()
