@@ -29,8 +29,8 @@ def paused_before_its_run(rig: Rig, seconds: float, **options: Any) -> None:
 
 
 def test_once_per_boot_of_the_machine(rig: Rig) -> None:
-    """With a store a daemon that is started again, also after kill -9 in the middle of the run, does not run it again; a
-    changed definition does."""
+    """With a store a daemon that is started again, also after kill -9 in the middle of the run, does not run it again;
+    a changed definition does."""
     rig.start([boot(rig, command=f"echo x >> {rig.folder}/boots; sleep 60")], **state(rig))
     until(lambda: boots(rig) == 1, 10, "the run")
     rig.kill9()

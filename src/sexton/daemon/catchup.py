@@ -167,8 +167,8 @@ class CatchUp:
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     async def _make_up(self, name: str) -> None:
-        """One run at a time: the next one when the job is idle. First it is noted: a crash while we wait (for the jitter,
-        the end of a pause, a run) must not lose what the watermark has passed."""
+        """One run at a time: the next one when the job is idle. First it is noted: a crash while we wait (for the
+        jitter, the end of a pause, a run) must not lose what the watermark has passed."""
         await self._note(name)
         entry = self._jobs.get(name)
         if entry is not None and entry.spec.catchup_jitter:
@@ -221,7 +221,9 @@ class CatchUp:
 
     async def note_decided(self) -> None:
         """Only where somebody will ask for it."""
-        if not self._durable or self._reading is not None or all(entry.spec.on_missed is OnMissed.SKIP for entry in self._jobs):
+        if not self._durable or self._reading is not None:
+            return
+        if all(entry.spec.on_missed is OnMissed.SKIP for entry in self._jobs):
             return
         try:
             await self._state.put_state(NO_JOB, DECIDED, self._clock.now().isoformat())
