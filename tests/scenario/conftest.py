@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import rig as rig_module
 from keep_kit import end_processes_in
+from refused_kit import weak_daemon
 from rig import Rig
 from sinks import HookSink, MailSink
 
@@ -16,6 +17,12 @@ from sinks import HookSink, MailSink
 def rig(tmp_path: Path) -> Iterator[Rig]:
     """A daemon in an empty folder, ended after the test."""
     yield from rig_module.rig(tmp_path)
+
+
+@pytest.fixture
+def weak(tmp_path: Path) -> Iterator[Rig]:
+    """A daemon that may become another user for a job, but not signal that user's processes."""
+    yield from weak_daemon(tmp_path)
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ class Daemon:
         facilities = Facilities(
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
-            on_started=on_started, vault=vault,
+            on_started=on_started, on_unconfirmed=reporting.on_unconfirmed, vault=vault,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
         self._logs.mask = vault.text
