@@ -8,7 +8,7 @@ from urllib.parse import quote
 from prometheus_client.parser import text_string_to_metric_families
 from rig import NEVER, Rig, until
 
-LABELS = {"job_name", "status", "cause", "le", "mode", "channel", "result", "state", "schedule", "policy", "version",
+LABELS = {"durable", "shared", "op", "job_name", "status", "cause", "le", "mode", "channel", "result", "state", "schedule", "policy", "version",
           "node"}
 WEIRD = 'we"ird\\name {job="x"} é'
 
