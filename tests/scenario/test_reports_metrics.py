@@ -8,8 +8,8 @@ from urllib.parse import quote
 from prometheus_client.parser import text_string_to_metric_families
 from rig import NEVER, Rig, until
 
-LABELS = {"durable", "shared", "op", "job_name", "status", "cause", "le", "mode", "channel", "result", "state", "schedule", "policy", "version",
-          "node"}
+LABELS = {"job_name", "status", "cause", "le", "mode", "channel", "result", "state", "schedule", "policy", "version",
+          "node", "durable", "shared"}
 WEIRD = 'we"ird\\name {job="x"} é'
 
 

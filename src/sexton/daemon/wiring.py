@@ -22,7 +22,7 @@ from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
-from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
+from sexton.daemon.jobs import CHECK_PREFIX, REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
 from sexton.daemon.pauses import Pauses
@@ -180,8 +180,7 @@ class Daemon:
             remember(record)
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.final_failures += fate is Fate.FINAL
-                lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
-                entry.keep_lines([(stream.value, line) for stream, line in lines])
+                entry.keep_lines(_last_lines(run))
 
         def on_started(run: Run) -> None:
             if (where := run.job.statsd) is not None:
@@ -332,6 +331,15 @@ def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> 
     changed: dict[str, JobSpec | None] = {spec.name: None for spec in changes.removed}
     changed.update({change.after.name: change.after for change in changes.changed})
     launcher.take_up_pools(settings.pools, changed)
+
+
+def _last_lines(run: Run) -> list[tuple[str, str]]:
+    """What the log view shows of it when nothing runs: its own lines, then those of its check."""
+    found: list[tuple[str, str]] = []
+    for part, prefix in ((run, ""), (run.check, CHECK_PREFIX)):
+        if part is not None and part.capture is not None:
+            found += [(prefix + stream.value, line) for stream, line in part.capture.saved()[-SHOWN_LINES:]]
+    return found
 
 
 def _containment_advice() -> str:

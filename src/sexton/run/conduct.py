@@ -254,6 +254,7 @@ async def _verify(run: Run, daemon: Facilities) -> None:
     run.check = check = check_of(run)
     run.mailbox.instead = check.mailbox
     await _start(check, daemon)
+    run.check_known.set()
     if check.started is not None:
         await _watch(check)
         if check.stop is not None:
@@ -279,6 +280,7 @@ def _end(run: Run, daemon: Facilities) -> None:
         run.unconfirmed = True
     else:
         run.freed.set()
+    run.check_known.set()
     run.ended.set()
 
 

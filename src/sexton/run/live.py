@@ -126,6 +126,8 @@ class Run:
         self.abandoned: Abandoned | None = None
         self.check: Run | None = None
         """The check of what it has done, while it is there and after."""
+        self.check_known = asyncio.Event()
+        """The check has been started, or there is none."""
         self.unchecked: Verification | None = None
         """Why there was none."""
         self.outcome: Outcome | None = None
