@@ -42,10 +42,11 @@ class Store(MemoryStore):
 
 
 class Launches:
-    """Takes launches down instead of running them; each has ended at once."""
+    """Takes launches down instead of running them; each has ended at once, or never."""
 
     def __init__(self) -> None:
         self.shutting_down = False
+        self.ends = True
         self.occurrences: list[datetime] = []
         self.live: list[Any] = []
         self.facilities = SimpleNamespace(counters=Counters(), registry=SimpleNamespace(of=lambda name: self.live))
@@ -54,7 +55,8 @@ class Launches:
         assert trigger is Trigger.CATCHUP
         self.occurrences.append(scheduled_for)
         ended = asyncio.Event()
-        ended.set()
+        if self.ends:
+            ended.set()
         return SimpleNamespace(recorded=ended)
 
 
@@ -121,3 +123,23 @@ async def test_what_a_pause_holds_back_is_noted_at_once() -> None:
     await again.start(HISTORY, [], NOON)
     await until_settled(lambda: len(launches.occurrences) >= 3)
     assert launches.occurrences[:3] == OWED_HOURS[:3]
+
+
+async def test_what_is_owed_waits_until_the_job_is_idle() -> None:
+    """Forbid would swallow a run that is launched beside another: while one has its place nothing is launched, and each
+    owed run waits for the record of the one before."""
+    catchup, launches, _ = await made(Store())
+    freed = asyncio.Event()
+    other = Launch(id="r", job="j", trigger=Trigger.MANUAL, node="n", created_at=NOON)
+    launches.live.append(SimpleNamespace(launch=other, freed=freed))
+    await catchup.start(HISTORY, [], NOON)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not launches.occurrences and list(catchup.owed("j")) == OWED_HOURS
+    launches.ends = False
+    freed.set()
+    await until_settled(lambda: launches.occurrences)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert launches.occurrences == OWED_HOURS[:1]
+    catchup.close()

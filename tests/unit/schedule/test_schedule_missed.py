@@ -9,7 +9,7 @@ import pytest
 from sexton.model.job import DayRule, OnMissed
 from sexton.model.pause import Pause
 from sexton.schedule.expression import parse
-from sexton.schedule.missed import LOOKED_AT, MOST, Owed, owed_since
+from sexton.schedule.missed import MOST, Owed, owed_since
 from sexton.schedule.occurrences import Occurrences, occurrences_of
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -71,8 +71,8 @@ def test_an_interrupted_run_is_owed_and_a_finished_one_is_not() -> None:
 
 @pytest.mark.parametrize("policy", [ONCE, ALL])
 def test_45_a_month_is_no_walk(policy: OnMissed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """45: However long nobody fired, as many occurrences are looked at as after an hour; those that are owed are the
-    newest, and it is said that the count of the rest is none."""
+    """45: However long nobody fired, no more than some hundreds of occurrences are looked at; those that are owed
+    are the newest, and it is said that the rest was not counted."""
     asked, previous = [], Occurrences.previous
 
     def counting(schedule: Occurrences, before: datetime) -> datetime | None:
@@ -81,5 +81,5 @@ def test_45_a_month_is_no_walk(policy: OnMissed, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Occurrences, "previous", counting)
     owed = owed_since(every("* * * * * * *"), NOON - timedelta(days=30), NOON, policy, None)
-    assert len(asked) <= LOOKED_AT + 1 and owed.occurrences[-1] == NOON
+    assert len(asked) < 2000 and owed.occurrences[-1] == NOON
     assert len(owed.occurrences) == (1 if policy is ONCE else MOST) and not owed.exact
