@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from ledger_samples import Store, build, opened
 
-KINDS = ("memory", "sqlite")
+KINDS = ("memory", "sqlite", "directory", "postgres")
 
 
 @pytest.fixture(params=KINDS)
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Store]:
     """Builds (and builds again, on the same files) a store of the kind under test."""
-    return lambda **options: build(request.param, tmp_path, **options)
+    url = request.getfixturevalue("database") if request.param == "postgres" else ""
+    return lambda **options: build(request.param, tmp_path, url, **options)
 
 
 @pytest.fixture

@@ -28,10 +28,12 @@ from sexton.model.run import (
     Usage,
     Witness,
 )
+from sexton.store.directory import DirectoryStore
 from sexton.store.memory import MemoryStore
+from sexton.store.postgres import PostgresStore
 from sexton.store.sqlite import SqliteStore
 
-Store = MemoryStore | SqliteStore
+Store = MemoryStore | SqliteStore | DirectoryStore | PostgresStore
 NOON = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
 
@@ -120,7 +122,11 @@ async def opened(store: Store) -> AsyncIterator[Store]:
         await store.close()
 
 
-def build(kind: str, path: Path, **options: object) -> Store:
+def build(kind: str, path: Path, url: str = "", **options: object) -> Store:
+    if kind == "postgres":
+        return PostgresStore(url, **options)  # type: ignore[arg-type]
     if kind == "memory":
         return MemoryStore(**options)  # type: ignore[arg-type]
+    if kind == "directory":
+        return DirectoryStore(path / "mount", **options)  # type: ignore[arg-type]
     return SqliteStore(path / "state", **options)  # type: ignore[arg-type]

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from ledger_samples import NOON, Store, launch, opened, recorded
+from ledger_samples import NOON, Store, launch, opened, recorded, run_id
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Granted, Lease, Signal, SignalKind
+from sexton.store.coordination import Denied, Fire, Granted, Lease, Signal, SignalKind
 
 TTL = 0.6
 LONG = 30.0
@@ -250,8 +250,9 @@ async def test_an_occurrence_belongs_to_the_first_who_claims_it(pair: Pair) -> N
     assert await pair.b.claim_fire("x", NOON, winner)
     assert await pair.a.claim_fire("x", NOON + timedelta(minutes=1), A)
     assert await pair.a.claim_fire("y", NOON, A)
-    assert list(await pair.b.fired("x", NOON)) == [NOON, NOON + timedelta(minutes=1)]
-    assert list(await pair.b.fired("x", NOON + timedelta(seconds=1))) == [NOON + timedelta(minutes=1)]
+    later = Fire(scheduled_for=NOON + timedelta(minutes=1), by=A.id)
+    assert list(await pair.b.fired("x", NOON)) == [Fire(scheduled_for=NOON, by=winner.id), later]
+    assert list(await pair.b.fired("x", NOON + timedelta(seconds=1))) == [later]
 
 
 async def test_old_claims_can_be_forgotten(pair: Pair) -> None:
@@ -259,7 +260,8 @@ async def test_old_claims_can_be_forgotten(pair: Pair) -> None:
     for minute in range(3):
         assert await pair.a.claim_fire("x", NOON + timedelta(minutes=minute), A)
     await pair.b.forget_fires(NOON + timedelta(minutes=2))
-    assert list(await pair.a.fired("x", NOON - timedelta(days=1))) == [NOON + timedelta(minutes=2)]
+    assert [fire.scheduled_for for fire in await pair.a.fired("x", NOON - timedelta(days=1))] == [
+        NOON + timedelta(minutes=2)]
 
 
 async def test_what_a_node_left_is_found_by_its_identity(pair: Pair) -> None:
@@ -271,3 +273,18 @@ async def test_what_a_node_left_is_found_by_its_identity(pair: Pair) -> None:
         await pair.a.intend(one)
     await pair.a.record(msgspec.structs.replace(recorded(2), launch=done))
     assert [record.launch for record in await pair.b.unfinished_of(A.id)] == [mine]
+
+
+async def test_news_are_what_others_have_recorded(pair: Pair) -> None:
+    """A run that another node has recorded is heard of with the next look, whole, and its neighbours with it."""
+    if pair.a is pair.b:
+        pytest.skip("only one process can have this store")
+    await pair.b.news(10)
+    await pair.a.record(recorded(1, "x"))
+    await pair.a.record(recorded(2, "x", ended=1.0))
+    await pair.a.record(recorded(3, "y"))
+    news = await pair.b.news(10)
+    assert [record.launch.id for record in news["x"].runs] == [run_id(1), run_id(2)]
+    assert [record.launch.id for record in news["y"].runs] == [run_id(3)]
+    await pair.a.record(recorded(4, "y", ended=2.0))
+    assert [record.launch.id for record in (await pair.b.news(1))["y"].runs] == [run_id(4)]

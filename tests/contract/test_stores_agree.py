@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_samples import Store, launch, opened, recorded, run_id, running
 
 from sexton.model.run import Outcome
+from sexton.store.directory import DirectoryStore
 from sexton.store.memory import MemoryStore
 from sexton.store.sqlite import SqliteStore
 
@@ -49,20 +51,23 @@ async def view(store: Store) -> list[object]:
     return answers
 
 
-async def compare(script: Sequence[tuple[object, ...]], path: Path, *, at_once: bool) -> None:
-    async with opened(MemoryStore()) as memory, opened(SqliteStore(path)) as sqlite:
+async def compare(script: Sequence[tuple[object, ...]], other: Store, *, at_once: bool) -> None:
+    async with opened(MemoryStore()) as memory, opened(other) as durable:
         expected = [await take(memory, step) for step in script]
         if at_once:
-            answers = await asyncio.gather(*(take(sqlite, step) for step in script))
+            answers = await asyncio.gather(*(take(durable, step) for step in script))
         else:
-            answers = [await take(sqlite, step) for step in script]
+            answers = [await take(durable, step) for step in script]
         assert answers == expected
-        assert await view(sqlite) == await view(memory)
+        assert await view(durable) == await view(memory)
 
 
+@pytest.mark.parametrize("kind", [SqliteStore, DirectoryStore])
 @settings(max_examples=100, deadline=None)
-@given(st.lists(steps, max_size=25), st.booleans())
-def test_any_writes_leave_the_same_ledger(script: list[tuple[object, ...]], at_once: bool) -> None:
+@given(script=st.lists(steps, max_size=25), at_once=st.booleans())
+def test_any_writes_leave_the_same_ledger(
+    kind: type[SqliteStore] | type[DirectoryStore], script: list[tuple[object, ...]], at_once: bool
+) -> None:
     """Intents, notes, records and prunes in any order, early, late, repeated, one by one or at once."""
     with tempfile.TemporaryDirectory() as path:
-        asyncio.run(compare(script, Path(path), at_once=at_once))
+        asyncio.run(compare(script, kind(Path(path)), at_once=at_once))

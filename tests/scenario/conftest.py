@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from keep_kit import end_processes_in
 from refused_kit import weak_daemon
 from rig import Rig
 from sinks import HookSink, MailSink
+
+if path := os.environ.get("PYTHONPATH"):
+    # daemons are started in folders of their own, where a relative path would not lead to the Sexton under test
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ The oracle for "nothing is left" is a tag in the arguments of every process of a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 NEVER = "0 0 1 1 *"
 START_SECONDS = 20.0
+CLOSE_SECONDS = 2.0
 
 
 def free_port() -> int:
@@ -158,20 +160,30 @@ class Rig:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
-            until(lambda: self.process is None or self.process.poll() is not None
-                  or self.http_or_none("/health") is not None, 5.0, "an answer to SIGTERM")
-            self.process.send_signal(signal.SIGTERM)
+            until(lambda: self._ended() or self._shutting_down(), 20.0, "an answer to SIGTERM")
+            self.process.send_signal(signal.SIGTERM)  # not before: two that wait are one to the kernel
         return self.wait(60.0)
 
+    def _ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def _shutting_down(self) -> bool:
+        health = self.http_or_none("/health")
+        return isinstance(health, dict) and health["status"] == "shutting down"
+
     def close(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+        """Whatever state it is in. The signal is repeated, because the first two may have come as one; a daemon whose
+        jobs take their time is killed, and its supervisors end them."""
+        if self.process is None:
+            return
+        end = time.monotonic() + CLOSE_SECONDS
+        while self.process.poll() is None and time.monotonic() < end:
             self.process.terminate()
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
 
     def log(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""

@@ -106,7 +106,7 @@ def test_runs_end_and_are_proven_gone(kind: str, open_folder: Path) -> None:
         if (enter := shutil.which("nsenter")) is not None:
             subprocess.run([enter, "-t", str(one), "-p", "sh", "-c", "for i in 1 2 3; do (setsid sleep 0.1 &) ; done"],
                            check=True)
-        until(lambda: zombies(one) == [] and holdings(one).children <= 2, 5, "all orphans are reaped")
+        until(lambda: zombies(one) == [] and holdings(one).children <= 2, 15, "all orphans are reaped")
         last = rig.fire()
         until(lambda: len(living(tag)) >= 5, 10, "the tree")
         os.kill(one, signal.SIGTERM)

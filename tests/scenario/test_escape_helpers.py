@@ -12,7 +12,7 @@ import pytest
 from escape_walk import build
 from escapes import CASES, Case, Level, compiler, prefix, unavailable
 from probes import children, named
-from rig import Rig, living, new_tag, until
+from rig import NEVER, Rig, living, new_tag, until
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -112,3 +112,26 @@ def test_a_clean_end_leaves_words_that_the_next_start_takes(rig: Rig) -> None:
     assert words.read_text() == "nothing is left\n"
     rig.start()
     assert not words.exists()
+
+
+@at(Level.ROOT, Level.USER)
+def test_what_is_below_a_marked_process_is_found_without_marks(rig: Rig) -> None:
+    """Zygote, supervisor and daemon are killed, and there is no cgroup. A process with neither the run's environment
+    nor its session is still the child of one that has them: the next start ends both, and claims no proof."""
+    tag = new_tag()
+    bare = f"env -i setsid sh -c 'sleep {tag}; :'"
+    rig.start([{"name": "j", "schedule": NEVER, "command": f"{bare} & setsid sleep {tag} & sleep {tag}; :"}],
+              state={"path": str(rig.folder / "state")})
+    run = rig.fire()
+    pid = rig.running(run)
+    until(lambda: len(living(tag)) >= 5, 10, "two shells of its own and three sleeps")
+    [zygote] = set(children(rig.pid)) & set(named(rig.pid, "sexton-zygote"))
+    supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    rig.signal(signal.SIGSTOP)  # or it would end the run itself, in time
+    for victim in (zygote, supervisor):
+        os.kill(victim, signal.SIGKILL)
+    rig.kill9()
+    assert len(living(tag)) >= 5
+    rig.start()
+    assert rig.recorded(run)["gone"] == {"state": "unknown", "witnesses": [], "survivors": []}
+    assert living(tag) == []

@@ -46,17 +46,19 @@ def test_a_disabled_job_is_not_started(rig: Rig) -> None:
     assert rig.runs() == [] and rig.http("POST", "/jobs/none/start")[0] == 404
 
 
-def test_a_cluster_scoped_job_says_that_others_are_not_looked_at(rig: Rig, tmp_path: Path) -> None:
-    """The option is taken, the local rule holds, and log and health say loudly that other nodes are not excluded."""
-    rig.start([job("j", "sleep 60", concurrencyPolicy="Forbid", concurrencyScope="cluster")],
-              state={"path": str(tmp_path / "state")})
-    assert "warning" in rig.logged("concurrencyScope cluster", "NOT enforced across nodes").lower()
+def test_a_cluster_scoped_job_on_a_store_of_its_own_says_so(rig: Rig, tmp_path: Path) -> None:
+    """The local rule holds, the slot is taken and given back, and it is said loudly that no other node can share it."""
+    state = {"path": str(tmp_path / "state"), "topology": "single-node"}
+    rig.start([job("j", "sleep 60", concurrencyPolicy="Forbid", concurrencyScope="cluster")], state=state)
+    assert "warning" in rig.logged("concurrencyScope cluster", "no other node can share it").lower()
     warnings = rig.http("GET", "/health")[1]["configuration_warnings"]
-    assert any("NOT enforced across nodes" in warning for warning in warnings)
+    assert any("no other node can share it" in warning for warning in warnings)
     run = rig.fire()
     rig.running(run)
     assert rig.job()["concurrencyScope"] == "cluster" and rig.http("POST", "/jobs/j/start")[0] == 409
+    assert rig.job()["slot"]["held"] and rig.job()["slot"]["refs"] == 1
     cancel(rig, run)
+    until(lambda: not rig.job()["slot"]["held"], 5, "the slot given back")
 
 
 def test_a_run_that_is_started_and_cancelled_is_told_in_the_log(rig: Rig) -> None:

@@ -5,6 +5,7 @@ That the bound is 30 seconds, and how it is counted, is shown on a fake clock in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def short(tmp_path: Path) -> Iterator[Rig]:
     (tmp_path / "patch").mkdir()
     (tmp_path / "patch" / "sitecustomize.py").write_text(BOUND)
     for made in rig_module.rig(tmp_path):
-        made.environment["PYTHONPATH"] = str(tmp_path / "patch")
+        others = os.environ.get("PYTHONPATH")
+        made.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "patch"), *([others] if others else [])])
         yield made
 
 

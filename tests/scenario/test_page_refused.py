@@ -109,6 +109,7 @@ def test_a_place_can_be_given_up(weak: Rig) -> None:
     assert weak.running(new) != pid and alive(pid)
     until(lambda: weak.run(old)["abandoned"] is not None, 5, "the amended record")
     assert weak.run(old)["abandoned"]["reason"] == "the array is dead"
+    assert weak.logged("WARNING", old, "is abandoned by ada: the array is dead")
     assert weak.http("POST", f"/runs/{old}/abandon")[0] == 409 and weak.http("POST", f"/runs/{new}/abandon")[0] == 409
 
 

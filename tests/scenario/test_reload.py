@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import threading
 from itertools import pairwise
@@ -36,6 +38,29 @@ def test_three_ways_to_reload(rig: Rig) -> None:
     assert (result["added"], result["changed"], result["removed"], result["unchanged"]) == (0, 1, 1, 0)
     assert rig.job("yearly")["command"] == "false"
     rig.logged("configuration taken up", "1 changed")
+
+
+def test_a_folder_whose_content_is_swapped_by_a_link(rig: Rig, tmp_path: Path) -> None:
+    """As a ConfigMap volume does it: files that are links into a hidden folder, which is itself a link that is
+    replaced. The change is taken up, and the hidden folders are not read as well."""
+    def version(name: str, *jobs: dict[str, Any]) -> None:
+        (folder / name).mkdir()
+        web = {"web": {"listen": [f"http://127.0.0.1:{rig.port}"]}}
+        (folder / name / "jobs.yaml").write_text(json.dumps({**web, "jobs": list(jobs)}))
+        (folder / "..new").symlink_to(name)
+        (folder / "..new").replace(folder / "..data")
+
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    version("..1", YEARLY)
+    (folder / "jobs.yaml").symlink_to("..data/jobs.yaml")
+    rig.config = folder
+    rig.start()
+    assert names(rig) == ["yearly"]
+    version("..2", YEARLY, {**YEARLY, "name": "new"})
+    until(lambda: names(rig) == ["yearly", "new"], 15, "the reload by the change of the link")
+    shutil.rmtree(folder / "..1")
+    assert rig.http("POST", "/reload")[1]["unchanged"] == 2
 
 
 def test_a_bad_file_changes_nothing(rig: Rig, tmp_path: Path) -> None:

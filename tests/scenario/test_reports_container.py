@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from probes import descendants, holdings, zombies
-from rig import NEVER, Rig, living, new_tag, until
+from rig import NEVER, Rig, always, living, new_tag, until
 
 OKAY = {"name": "okay", "schedule": NEVER, "concurrencyPolicy": "Allow",
         "command": "for i in 1 2 3; do (setsid sh -c 'sleep 0.1' &) ; done; exit 0"}
@@ -93,16 +93,21 @@ def test_daemons_of_other_namespaces_are_let_live(rig: Rig) -> None:
         other.close()
 
 
+def tidying(tag: str, lock: Path) -> dict[str, object]:
+    """It must take its lock away, or the next one refuses."""
+    return {
+        "name": "backup", "schedule": NEVER, "killTimeout": 4,
+        "command": f"mkdir {lock} || exit 9\ntrap 'rmdir {lock}; exit 0' TERM INT\ntrap 'rmdir {lock}' EXIT\n"
+                   f"sleep {tag} & wait; sleep {tag}",
+    }
+
+
 def test_105_a_stop_reaches_the_runs(rig: Rig, tmp_path: Path) -> None:
     """SIGTERM to process 1 reaches a run that must tidy up, in time; started again, the run finds no lock in its
     way."""
     namespace(rig)
     tag, lock = new_tag(), tmp_path / "state.lock"
-    rig.start([{
-        "name": "backup", "schedule": NEVER, "killTimeout": 4,
-        "command": f"mkdir {lock} || exit 9\ntrap 'rmdir {lock}; exit 0' TERM INT\ntrap 'rmdir {lock}' EXIT\n"
-                   f"sleep {tag} & wait; sleep {tag}",
-    }], shutdownTimeout=0.3, state={"path": str(tmp_path / "state")})
+    rig.start([tidying(tag, lock)], shutdownTimeout=0.3, state={"path": str(tmp_path / "state")})
     for _ in range(2):
         run = rig.fire("backup")
         until(lambda: lock.exists(), 10, "the lock")
@@ -113,3 +118,26 @@ def test_105_a_stop_reaches_the_runs(rig: Rig, tmp_path: Path) -> None:
         rig.start()
         record = rig.run(run)
         assert record["stop"]["cause"] == "shutdown" and record["exit_code"] == 0 and record["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("line", ['exec "$@"', '"$@"; true'])
+def test_105_a_shell_at_the_top(rig: Rig, tmp_path: Path, line: str) -> None:
+    """A shell as process 1 needs `exec`. Without it nobody hears SIGTERM, and what the runtime does then cuts the run
+    off: nothing of it is left, and the next start records it as unknown."""
+    namespace(rig)
+    rig.prefix = (*rig.prefix, "sh", "-c", line, "sh")
+    tag, lock = new_tag(), tmp_path / "state.lock"
+    rig.start([tidying(tag, lock)], shutdownTimeout=0.3, state={"path": str(tmp_path / "state")})
+    run = rig.fire("backup")
+    until(lambda: lock.exists(), 10, "the lock")
+    os.kill(first_process(rig), signal.SIGTERM)
+    if line.startswith("exec"):
+        assert rig.wait(10) == 0 and not lock.exists()
+    else:
+        always(lambda: rig.http("GET", "/health")[1]["status"] != "shutting down", 0.5, "nobody has heard it")
+        rig.kill9()
+        until(lambda: living(tag) == [], 5, "the namespace ends whole")
+    rig.start()
+    record = rig.recorded(run)
+    assert record["outcome"] == ("cancelled" if line.startswith("exec") else "unknown")
+    assert record["gone"]["state"] == "proven" and living(tag) == []

@@ -80,6 +80,25 @@ def test_93_no_more_processes(rig: Rig) -> None:
     assert rig.stop() == 0
 
 
+def test_93_the_limit_of_time_needs_no_process(rig: Rig) -> None:
+    """The eater's own deadline ends it whole while no process can be made, and the next run starts."""
+    tag = new_tag()
+    room = threads_of(NOBODY) + 60
+    as_nobody(rig, room)
+    rig.start([
+        {"name": "eater", "schedule": NEVER, "killTimeout": 0.5, "executionTimeout": 4,
+         "command": f"trap '' TERM; i=0; while [ $i -lt 90 ]; do sleep {tag} & i=$((i+1)); done; wait; sleep {tag}"},
+        {"name": "list", "schedule": NEVER, "concurrencyPolicy": "Allow", "command": ["sleep", "0.01"]},
+    ])
+    assert rig.recorded(rig.fire("list"))["outcome"] == "success"
+    eater = rig.fire("eater")
+    until(lambda: rig.run(eater)["stop"] or rig.recorded(rig.fire("list"))["outcome"] == "failure", 15, "a refusal")
+    assert rig.run(eater)["stop"] is None, "it was refused before the deadline"
+    record = rig.recorded(eater)
+    assert record["exit_code"] == -100 and record["gone"]["state"] == "proven" and living(tag) == []
+    assert rig.recorded(rig.fire("list"))["outcome"] == "success"
+
+
 @pytest.mark.parametrize("spare", [2, 6, 14])
 def test_93_no_more_descriptors(rig: Rig, tmp_path: Path, spare: int) -> None:
     """The daemon has hardly a descriptor left: runs that cannot be started are failed runs with the cause, none hangs,

@@ -101,7 +101,7 @@ def test_enomem(rig: Rig) -> None:
     works(rig)
 
 
-@pytest.mark.parametrize("descriptors", [40, 64])
+@pytest.mark.parametrize("descriptors", [30, 40, 64])
 def test_emfile_from_the_start(rig: Rig, descriptors: int) -> None:
     """With a very low hard limit some runs of many cannot start, and say so; one at a time works."""
     rig.popen = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))}

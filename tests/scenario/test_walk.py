@@ -2,12 +2,15 @@
 started twice, and each run that was promised has one record.
 
 The steps are held from outside: by a stopped zygote or supervisor, a locked ledger, a frozen cgroup, a job that waits.
+Three steps of the journey are walked elsewhere: a wait for a pool (`test_pools_durable.py`), the check of a result
+(`test_verify.py`), a place that is kept for a process that cannot be ended (`test_page_refused.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -18,6 +21,7 @@ from typing import Any
 
 import pytest
 from keep_kit import cgroup_of, nothing_left, runtime
+from page_kit import Outside
 from probes import children, named
 from rig import NEVER, Rig, alive, living, new_tag, until
 
@@ -223,6 +227,25 @@ def test_confirming(walk: Walk, loss: str) -> None:
 
 
 @LOSS
+def test_while_held_output_is_waited_for(walk: Walk, loss: str) -> None:
+    """It is cancelled and has ended; somebody outside still has its pipe when the daemon dies."""
+    outside = Outside()
+    try:
+        walk.start("exec " + shlex.join(outside.giving(1)))
+        run = walk.rig.fire()
+        outside.take()
+        walk.rig.http("POST", f"/runs/{run}/cancel")
+        walk.in_phase(run, "ended")
+        walk.rig.kill9()
+        walk.rig.start()
+    finally:
+        outside.close()
+    record = walk.one_record(run)
+    assert record["outcome"] == ("cancelled" if walk.keeps else "unknown") and walk.count_starts() == 1
+    assert record["gone"]["state"] == "proven"
+
+
+@LOSS
 def test_between_end_and_record(walk: Walk, loss: str) -> None:
     """It has ended, and the ledger cannot take its record: who is kept is recorded later as it ended."""
     walk.start(walk.waits)
@@ -257,7 +280,7 @@ def test_between_record_and_farewell(walk: Walk, loss: str) -> None:
     walk.rig.kill9()
     shutil.copy(walk.folder / "copy", story)
     walk.rig.start()
-    assert walk.one_record(run)["exit_code"] == 7
+    assert walk.one_record(run)["exit_code"] == 7 and walk.count_starts() == 1
 
 
 @LOSS
@@ -274,7 +297,10 @@ def test_three_instances_give_three_records(walk: Walk, loss: str) -> None:
     walk.go.touch()
     for run in runs:
         assert walk.rig.recorded(run)["exit_code"] == (7 if walk.keeps else None)
-    assert sorted(r["id"] for r in walk.rig.runs()) == sorted(runs) and walk.count_starts() == 3
+    for _ in range(2):
+        assert sorted(r["id"] for r in walk.rig.runs()) == sorted(runs) and walk.count_starts() == 3
+        walk.rig.kill9()
+        walk.rig.start()
 
 
 @pytest.mark.parametrize("loss", ["keep"])

@@ -22,6 +22,10 @@ class Refusal(Enum):
     """As many runs wait for the job's pool as may."""
     DISABLED = "disabled"
     SHUTTING_DOWN = "shutting down"
+    SLOT_HELD = "slot held"
+    """Another node has the job's slot in the cluster."""
+    SLOT_UNKNOWN = "slot unknown"
+    """The store did not say whether the job's slot is free, and nothing starts without it."""
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from sexton.daemon.control import Connections
+from sexton.daemon.health import Connections
 
 logger = logging.getLogger("sexton.api")
 

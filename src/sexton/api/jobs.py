@@ -21,6 +21,7 @@ from sexton.api.routes import (
     read_body,
     whole,
 )
+from sexton.api.slots import slot_view
 from sexton.api.use import running_resources
 from sexton.api.views import (
     CancelBody,
@@ -49,7 +50,8 @@ from sexton.schedule.explain import Explanation
 DEFAULT_RUNS = 50
 MAX_RUNS = 1000
 CANCEL_WAIT_SLACK = 60.0
-UNAVAILABLE = (Refusal.SHUTTING_DOWN, Refusal.QUEUE_FULL)
+UNAVAILABLE = (Refusal.SHUTTING_DOWN, Refusal.QUEUE_FULL, Refusal.SLOT_UNKNOWN)
+BY_THE_CLUSTER = (Refusal.SLOT_HELD, Refusal.SLOT_UNKNOWN)
 
 
 def view_of(control: Control, entry: JobEntry) -> JobView:
@@ -63,6 +65,7 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
         is_reboot=control.is_reboot(entry), pending_retry=control.retries.pending(entry.spec.name),
         paused=control.pauses.of(entry.spec.name), breaches=control.sla.of(entry.spec.name), now=control.clock.now(),
         running_resources=running_resources(live), reboot_pending=control.boot_runs.pending(entry.spec.name),
+        slot=slot_view(entry.spec, control.launcher.facilities.slots, live, control.node),
     )
     return job_view(entry, facts)
 
@@ -91,12 +94,16 @@ async def start(request: web.Request) -> web.Response:
     control = control_of(request)
     result = await control.start(name, requested_by=body.requested_by or "api")
     if isinstance(result, Refuse):
-        raise Refused(503 if result.refusal in UNAVAILABLE else 409, result.message)
+        named = f"job {name!r} is not started: " if result.refusal in BY_THE_CLUSTER else ""
+        raise Refused(503 if result.refusal in UNAVAILABLE else 409, named + result.message)
     waits_for = sorted(result.waits_for)
     await control.known(result)
     ticket = result.launch.ticket
     if ticket is not None:
         return answer(Queued(queued=name, queueId=result.id, pool=ticket.pool, run=result.id, waits_for=waits_for), 202)
+    if result.pursues is not None:
+        return answer(Queued(queued=name, queueId=result.id, pool=None, holder=result.pursues, run=result.id,
+                             waits_for=waits_for), 202)
     return answer(Started(started=name, run=result.id, waits_for=waits_for))
 
 
@@ -223,9 +230,11 @@ ROUTES = (
     Route("POST", "/jobs/{name}/resume", resume, "End a pause", {200: Answer("No pause", Paused), **_BODY, **_UNKNOWN},
           body=ResumeBody),
     Route("POST", "/jobs/{name}/start", start, "Start a run now, through the same door as the schedule",
-          {200: Answer("The run", Started), 202: Answer("The run, of a job with a pool", Queued),
-           409: problem("Forbidden by the overlap policy or maxInstances, or disabled"),
-           503: problem("The daemon is shutting down, or the queue of the pool is full"), **_UNKNOWN, **_BODY},
+          {200: Answer("The run", Started),
+           202: Answer("The run waits: for its pool, or for another node to give up the slot", Queued),
+           409: problem("Forbidden by the overlap policy, here or on another node, by maxInstances, or disabled"),
+           503: problem("The daemon is shutting down, the queue of the pool is full, or the store does not say whether "
+                        "the slot is free (fail-closed)"), **_UNKNOWN, **_BODY},
           body=StartBody),
     Route("POST", "/jobs/{name}/cancel", cancel, "Stop every instance; answers when the sequences have finished",
           {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **_BODY},

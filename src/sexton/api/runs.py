@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from sexton.api.logs import run_log
@@ -20,11 +22,13 @@ from sexton.api.routes import (
     whole,
 )
 from sexton.api.views import AbandonBody, RunList, RunView, StopBody, run_view
-from sexton.model.run import Outcome
+from sexton.daemon.control import Control
+from sexton.model.run import Outcome, Phase, RunRecord
 
 DEFAULT_RUNS = 100
 MAX_RUNS = 1000
 MAX_WAIT = 3600
+LOOK_SECONDS = 0.25
 
 
 async def list_runs(request: web.Request) -> web.Response:
@@ -54,16 +58,33 @@ async def cancel_run(request: web.Request) -> web.Response:
     run = await control.cancel_run(
         request.match_info["id"], reason=body.reason, requested_by=body.requested_by or "api", force=body.force
     )
+    if isinstance(run, RunRecord):
+        record = await _wait_elsewhere(control, run, seconds)
+        return answer(run_view(record), 200 if record.phase is Phase.RECORDED else 202)
     ended = await control.wait_ended([run], seconds) if seconds else False
     return answer(run_view(run.record()), 200 if ended else 202)
 
 
+async def _wait_elsewhere(control: Control, record: RunRecord, seconds: float) -> RunRecord:
+    """A run on another node: the store says when it has ended."""
+    try:
+        async with asyncio.timeout(seconds):
+            while record.phase is not Phase.RECORDED:
+                await asyncio.sleep(LOOK_SECONDS)
+                record = await control.run(record.launch.id)
+    except TimeoutError:
+        pass
+    return record
+
+
 async def abandon_run(request: web.Request) -> web.Response:
-    """Answers when the place is free."""
+    """Answers when the place is free; 202 where its node was asked to give it up."""
     body = await read_body(request, AbandonBody)
     run = await control_of(request).abandon_run(
         request.match_info["id"], reason=body.reason, requested_by=body.requested_by or "api"
     )
+    if isinstance(run, RunRecord):
+        return answer(run_view(run), 202)
     return answer(run_view(run.record()))
 
 
@@ -87,7 +108,8 @@ ROUTES = (
           parameters=(Parameter("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
                                 "seconds to wait for the end"),)),
     Route("POST", "/runs/{id}/abandon", abandon_run, "Give up the place of a run that could not be terminated",
-          {200: Answer("The place is free", RunView), 400: problem("The body is wrong"),
+          {200: Answer("The place is free", RunView), 202: Answer("Its node was asked", RunView),
+           400: problem("The body is wrong"),
            409: problem("The run keeps no place"), 413: problem("The body is larger than 1 MiB"),
            415: problem("The body is not JSON"), **_UNKNOWN},
           body=AbandonBody),

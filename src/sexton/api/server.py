@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from sexton.api import jobs, pools, resources, runs, system
+from sexton.api import jobs, nodes, pools, resources, runs, system
 from sexton.api.connections import Door, Runner, accepts_for
 from sexton.api.openapi import document
 from sexton.api.routes import CONTROL, Answer, Refused, Route, answer
@@ -48,6 +48,7 @@ ROUTES: tuple[Route, ...] = (
     *resources.ROUTES,
     *runs.ROUTES,
     *pools.ROUTES,
+    *nodes.ROUTES,
     Route("GET", "/openapi.json", openapi, "This document", {200: Answer("OpenAPI 3.1", dict)}),
 )
 

@@ -23,7 +23,7 @@ from sexton.api.routes import (
     whole,
 )
 from sexton.api.views import Fire, Fires, SchedulePreview
-from sexton.daemon.control import Health
+from sexton.daemon.health import Health
 from sexton.daemon.reload import ReloadResult
 from sexton.daemon.timetable import zone_named
 from sexton.model.errors import ScheduleError

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from sexton.api.slots import SlotView
 from sexton.api.use import Caps, Resources, RunningResources, caps_of, resources_of, use_stats
 from sexton.daemon.jobs import JobEntry
 from sexton.model.job import JobSpec, ScheduleFields
@@ -73,6 +74,7 @@ class RunView(msgspec.Struct, kw_only=True):
     output: OutputFacts | None
     resources: Resources | None
     limits: LimitFacts | None
+    pursues: str | None
     adopted: int
     ranAt: datetime | None  # the reference's name
 
@@ -87,7 +89,7 @@ def run_view(record: RunRecord) -> RunView:
         deadline_at=record.deadline_at, requested_by=launch.requested_by, stop=record.stop, gone=record.gone,
         abandoned=record.abandoned, pool=pool_of(record), containment=record.containment.value, pid=record.pid,
         verification=record.verification, output=record.output, resources=resources_of(record), limits=record.limits,
-        adopted=record.adopted, ranAt=record.finished_at,
+        pursues=record.pursues, adopted=record.adopted, ranAt=record.finished_at,
     )
 
 
@@ -143,6 +145,9 @@ class JobView(msgspec.Struct, kw_only=True):
     last_skip: SkipView | None
     concurrencyPolicy: str
     concurrencyScope: str
+    slot: SlotView | None
+    """Of a cluster-scoped job."""
+    runOn: str
     executionTimeout: float | None
     killTimeout: float
     killWaitsFor: str
@@ -221,6 +226,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     now: datetime
     reboot_pending: bool = False
     running_resources: RunningResources | None = None
+    slot: SlotView | None = None
 
 
 def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
@@ -245,6 +251,7 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         skipped=entry.skipped,
         last_skip=SkipView(at=skip.at, reason=skip.reason, scheduled_for=skip.scheduled_for) if skip else None,
         concurrencyPolicy=spec.concurrency_policy.value, concurrencyScope=spec.concurrency_scope.value,
+        slot=facts.slot, runOn=spec.run_on.value,
         executionTimeout=spec.execution_timeout, killTimeout=spec.kill_timeout,
         killWaitsFor=spec.kill_waits_for.value, endsWhen=spec.ends_when.value, leftovers=spec.leftovers.value,
         whenUnconfirmed=spec.when_unconfirmed.value, priority=spec.priority.value,
@@ -359,11 +366,14 @@ class Started(msgspec.Struct, kw_only=True):
 
 
 class Queued(msgspec.Struct, kw_only=True):
-    """A run of a job with a pool: it starts when it has its slots, which may be at once."""
+    """A run that waits: for slots of its pool, which may be at once, or for another node to give up the job's slot. Its
+    page shows what becomes of it."""
 
     queued: str
     queueId: str
-    pool: str
+    pool: str | None
+    holder: str | None = None
+    """The node that was asked to yield."""
     run: str
     waits_for: list[str]
 

@@ -72,6 +72,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
     limits: LimitFacts | None = None
     pool: RunPool | None = None
+    pursues: str | None = None
     adopted: int = 0
 
 
@@ -134,6 +135,7 @@ class JobName(msgspec.Struct, frozen=True):
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
     run: str
+    holder: str | None = None
     waits_for: tuple[str, ...] = ()
 
 

@@ -146,6 +146,7 @@ def _add_showing(commands: Any) -> None:
     )
     pools = _client(commands, "pools", "Pools: slots, who holds them, who waits for some and why")
     pools.add_argument("pool", type=_text, nargs="?", metavar="POOL", help="everybody in this one (default: all pools)")
+    _client(commands, "nodes", "The nodes that share the store: what they run and hold, and their clocks")
     _client(commands, "health", "Whether the daemon does its work, and what it could not do")
 
 

@@ -67,6 +67,7 @@ def function_of(command: str) -> Callable[[Namespace, Client, Screen], int]:
         "pause": ("control", "pause"),
         "resume": ("control", "resume"),
         "pools": ("pools", "pools"),
+        "nodes": ("nodes", "nodes"),
         "reload": ("system", "reload"),
         "health": ("system", "health"),
         "next": ("schedule", "next_of_daemon"),

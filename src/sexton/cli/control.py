@@ -45,6 +45,8 @@ def start(options: Namespace, client: Client, screen: Screen) -> int:
         screen.json(raw)
     if answer.waits_for:
         complain(f"it starts when the run it replaces has ended: {', '.join(answer.waits_for)}")
+    if answer.holder is not None:
+        complain(f"it starts when {answer.holder} gives up the slot of the job; `sexton show {answer.run}` tells")
     if not waits:
         return Exit.OK
     run = watch(client, answer.run, is_recorded, options.wait)

@@ -90,6 +90,8 @@ def run_facts(run: RunAnswer) -> list[tuple[str, Cell]]:
             rows.append((name, Cell(instant(at, precise=True))))
     if run.duration is not None:
         rows.append(("duration", Cell(span(run.duration))))
+    if run.pursues is not None:
+        rows.append(("waits for", Cell(f"node {run.pursues} to give up the slot of the job", Tone.WARN)))
     if run.pool is not None:
         rows.append(("pool", Cell(_pool(run.pool))))
     rows += _process_facts(run)

@@ -84,6 +84,8 @@ def cause(stop: Stop) -> str:
             word = "timed out"
         case StopCause.CANCEL:
             word = "cancelled"
+        case StopCause.LOST_LEASE:
+            return "stopped because its slot in the cluster could not be kept"
         case StopCause.REPLACED:
             word = "replaced by a newer run"
         case StopCause.SHUTDOWN:

@@ -20,8 +20,8 @@ from sexton.config.reading import Claims, Reading, ScheduleCheck
 from sexton.config.schema import ONCE, TOP
 from sexton.config.sections import logging, state, web
 from sexton.config.values import words
-from sexton.model.job import ConcurrencyScope, JobSpec, OnDaemonLoss, OnMissed, Place
-from sexton.model.settings import Configuration, Finding, Settings, Severity
+from sexton.model.job import ConcurrencyScope, JobSpec, OnDaemonLoss, OnMissed, Place, RunOn
+from sexton.model.settings import Configuration, Finding, Settings, Severity, Topology
 
 _SECTION_READERS = {"web": web, "state": state, "logging": logging}
 _MAX_NAMED = 20
@@ -165,23 +165,20 @@ class _Assembly:
         return layer
 
     def _check_cluster(self) -> None:
-        """Jobs that reach over nodes need the shared store, and it is said that nodes do not look yet."""
+        """Jobs that reach over nodes need a store that the nodes share."""
         scoped = [job for job in self._jobs if job.concurrency_scope is ConcurrencyScope.CLUSTER]
-        if not scoped:
-            return
-        names = ", ".join(job.name for job in scoped)
-        if "state" not in self._once:
-            message = f"concurrencyScope cluster needs a `state` section, and there is none; job(s): {names}"
-            self._reading.report(Severity.ERROR, scoped[0].place, message, "add `state: {path: ...}`")
-        few = ", ".join(job.name for job in scoped[:_MAX_NAMED])
-        more = f" and {len(scoped) - _MAX_NAMED} more" if len(scoped) > _MAX_NAMED else ""
-        self._reading.report(
-            Severity.WARNING,
-            scoped[0].place,
-            "concurrencyScope cluster is NOT enforced across nodes yet: each node looks at its own runs "
-            f"only, so instances on other nodes can overlap; job(s): {few}{more}",
-            "let one node only run these jobs",
-        )
+        elected = [job for job in self._jobs if job.run_on is RunOn.ONE_NODE]
+        shared = "(the shared store is what coordinates the nodes)"
+        self._needs_state("concurrencyScope cluster", scoped, shared, most=len(scoped))  # the page names each of them
+        self._needs_state("runOn one-node", elected, shared)
+        state = self._settings.get("state")
+        if state is not None and state.topology is Topology.SINGLE_NODE and (scoped or elected):
+            what = "concurrencyScope cluster" if scoped else "runOn one-node"
+            self._reading.report(
+                Severity.WARNING, (scoped or elected)[0].place,
+                f"{what}: `state` has topology single-node, so no other node can share it; job(s): "
+                f"{_named(scoped or elected)}", "write `topology: shared` where several nodes use it",
+            )
 
     def _check_durable(self) -> None:
         """What one daemon tells the next one needs a place where it is kept."""
@@ -189,12 +186,11 @@ class _Assembly:
         for policy in (OnMissed.RUN_ONCE, OnMissed.RUN_ALL):
             self._needs_state(f"onMissed {policy.value}", [j for j in self._jobs if j.on_missed is policy])
 
-    def _needs_state(self, what: str, jobs: list[JobSpec]) -> None:
+    def _needs_state(self, what: str, jobs: list[JobSpec], why: str = "", most: int = _MAX_NAMED) -> None:
         if not jobs or "state" in self._once:
             return
-        names = ", ".join(job.name for job in jobs[:_MAX_NAMED])
-        more = f" and {len(jobs) - _MAX_NAMED} more" if len(jobs) > _MAX_NAMED else ""
-        message = f"{what} needs a `state` section, and there is none; job(s): {names}{more}"
+        because = f" {why}" if why else ""
+        message = f"{what} needs a `state` section{because}, and there is none; offending job(s): {_named(jobs, most)}"
         self._reading.report(Severity.ERROR, jobs[0].place, message, "add `state: {path: ...}`")
 
     def configuration(self) -> Configuration:
@@ -217,3 +213,8 @@ class _Assembly:
             return (order.get(place.file, -1), place.line, place.column)
 
         return tuple(sorted(dict.fromkeys(self._findings), key=position))
+
+
+def _named(jobs: list[JobSpec], most: int = _MAX_NAMED) -> str:
+    names = ", ".join(job.name for job in jobs[:most])
+    return f"{names} and {len(jobs) - most} more" if len(jobs) > most else names

@@ -24,6 +24,8 @@ from sexton.model.job import (
     OnDaemonLoss,
     OnMissed,
     Priority,
+    RunOn,
+    SlotLost,
     WhenUnconfirmed,
 )
 from sexton.model.retry import RetryOn
@@ -160,6 +162,8 @@ _JOB_SHARED = _table(
         name="concurrencyPolicy", field="concurrency_policy", kind=Kind.CHOICE, choices=ConcurrencyPolicy
     ),
     Option(name="concurrencyScope", field="concurrency_scope", kind=Kind.CHOICE, choices=ConcurrencyScope),
+    Option(name="slotLost", field="slot_lost", kind=Kind.CHOICE, choices=SlotLost),
+    Option(name="runOn", field="run_on", kind=Kind.CHOICE, choices=RunOn),
     Option(name="maxInstances", field="max_instances", kind=Kind.INTEGER, nullable=True, minimum=1),
     Option(name="pool", field="pool", kind=Kind.TEXT, nullable=True),
     Option(name="poolSlots", field="pool_slots", kind=Kind.INTEGER, minimum=1, maximum=MAX_SLOTS, unit=" of slots"),
@@ -229,6 +233,9 @@ STATE = Section(
     where="in `state`",
     options=_table(
         Option(name="path", field="path", kind=Kind.DIRECTORY),
+        Option(name="url", field="url", kind=Kind.SECRET_VALUE),
+        Option(name="nodeName", field="node_name", kind=Kind.IDENTIFIER),
+        Option(name="localPath", field="local_path", kind=Kind.DIRECTORY),
         Option(name="topology", field="topology", kind=Kind.CHOICE, choices=Topology),
         Option(name="deploymentId", field="deployment_id", kind=Kind.IDENTIFIER),
         Option(name="maxRunsPerJob", field="max_runs_per_job", kind=Kind.INTEGER),

@@ -10,7 +10,7 @@ from sexton.config.document import described
 from sexton.config.mapping import fields, plain
 from sexton.config.reading import Reading, shown
 from sexton.config.schema import LOGGING, STATE, WEB, Section
-from sexton.model.settings import StateSettings, WebSettings
+from sexton.model.settings import StateSettings, Topology, WebSettings
 
 DAY_SECONDS = 86400.0
 
@@ -22,10 +22,12 @@ def web(reading: Reading, node: Node) -> WebSettings | None:
 
 
 def state(reading: Reading, node: Node) -> StateSettings | None:
-    """Where records live."""
-    values = _section(reading, node, STATE, "`state`", "path")
+    """Where records live: in a folder, or in a PostgreSQL database."""
+    values = _section(reading, node, STATE, "`state`", "path", "url")
     if values is None:
         return None
+    if "url" in values:
+        _check_url(reading, node, values)
     grace = values.get("gc_grace_seconds", DAY_SECONDS)
     if 0 < grace < DAY_SECONDS:
         message = f"`gcGraceSeconds` must be at least {DAY_SECONDS:g}, or 0 for no clean-up, got {grace:g}"
@@ -33,16 +35,31 @@ def state(reading: Reading, node: Node) -> StateSettings | None:
     return StateSettings(**values)
 
 
+def _check_url(reading: Reading, node: Node, values: dict[str, Any]) -> None:
+    """What is in a URL is never shown: it may hold a password."""
+    where = _value_node(node, "url")
+    if "path" in values:
+        reading.error(where, "`state` has both `path` and `url`: a store is a folder or a database", "remove one")
+    if not str(values["url"]).startswith(("postgresql://", "postgres://")):
+        reading.error(where, "`url` of `state` is not that of a PostgreSQL database",
+                      "write for example `url: postgresql://sexton@db.example/sexton`")
+    if values.get("topology") is Topology.SINGLE_NODE:
+        reading.error(_value_node(node, "topology"), "`topology` single-node is for a folder: a database is shared",
+                      "remove it, or write `shared`")
+
+
 def _section(
-    reading: Reading, node: Node, section: Section, name: str, required: str
+    reading: Reading, node: Node, section: Section, name: str, *required: str
 ) -> dict[str, Any] | None:
+    """Of the required options one must be there."""
+    wanted = " or ".join(f"`{option}`" for option in required)
     if not isinstance(node, MappingNode):
-        reading.error(node, f"{name}: expected a map with `{required}`, got {described(node)}")
+        reading.error(node, f"{name}: expected a map with {wanted}, got {described(node)}")
         return None
     values, nodes, _ = fields(reading, node, section)
-    if required not in nodes:
-        reading.error(node, f"{name} has no `{required}`")
-    return values if required in values else None
+    if not any(option in nodes for option in required):
+        reading.error(node, f"{name} has no {wanted}")
+    return values if any(option in values for option in required) else None
 
 
 def _value_node(node: Node, key: str) -> Node:

@@ -17,12 +17,14 @@ import msgspec
 from sexton.admission.decide import Refuse
 from sexton.daemon.jitter import share
 from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.timetable import occurrences_for
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec, OnMissed
+from sexton.model.job import JobSpec, OnMissed, RunOn
 from sexton.model.run import Outcome, RunRecord, Trigger
+from sexton.run.entrance import may_come_later
 from sexton.run.launch import Launcher
 from sexton.schedule.agenda import Skipped
 from sexton.schedule.missed import Owed, owed_since
@@ -37,6 +39,8 @@ NOTE_SECONDS = 60.0
 READ_AGAIN_SECONDS = 5.0
 """After which a store that could not tell what was missed is asked again."""
 PAUSED_LOOK_SECONDS = 60.0
+CLUSTER_LOOK_SECONDS = 5.0
+"""How long until a missed run is tried again whose slot another node has."""
 
 
 class CatchUp:
@@ -54,6 +58,7 @@ class CatchUp:
         self._reading: asyncio.Task[None] | None = None
         """While it is not known yet what was missed before the start."""
         self._until = clock.now()
+        self.one_fire: OneFire | None = None
         self.launched = 0
         self.given_up = 0
 
@@ -189,14 +194,22 @@ class CatchUp:
 
     async def _one(self, entry: JobEntry, occurrence: datetime) -> None:
         await self._note(entry.spec.name)
+        if self.one_fire is not None and entry.spec.run_on is RunOn.ONE_NODE and not await self.one_fire.is_ours(
+            entry, occurrence
+        ):
+            return
         answer = self._launcher.launch(entry.spec, Trigger.CATCHUP, scheduled_for=occurrence)
         if isinstance(answer, Refuse):
             entry.skip(self._clock.now(), answer.message, occurrence)
             logger.warning("Job %s: the missed run of %s is skipped: %s", entry.spec.name, occurrence.isoformat(),
                            answer.message)
             return
-        self.launched += 1
         await answer.recorded.wait()
+        if may_come_later(answer.refusal) and not self._launcher.shutting_down:
+            self._owed.setdefault(entry.spec.name, []).insert(0, occurrence)  # another node's run passes, a store too
+            await asyncio.sleep(CLUSTER_LOOK_SECONDS)
+        else:
+            self.launched += 1
 
     async def _idle(self, name: str) -> None:
         for run in self._launcher.facilities.registry.of(name):

@@ -15,6 +15,8 @@ from sexton import __version__
 from sexton.admission.decide import Refuse
 from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
+from sexton.daemon.fleet import Fleet
+from sexton.daemon.health import Connections, Health
 from sexton.daemon.jobs import JobEntry, Jobs
 from sexton.daemon.measures import Measures
 from sexton.daemon.pauses import Pauses
@@ -27,9 +29,9 @@ from sexton.execution.messages import Stream
 from sexton.execution.runlog import OutputFiles
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
-from sexton.model.job import JobSpec
+from sexton.model.job import ConcurrencyScope, JobSpec
 from sexton.model.pause import Pause
-from sexton.model.run import Outcome, RunRecord, StopCause, Trigger
+from sexton.model.run import Outcome, Phase, RunRecord, StopCause, Trigger
 from sexton.outcome.reporters.outbox import OutboxHealth
 from sexton.run.launch import Launcher
 from sexton.run.live import Run
@@ -41,58 +43,10 @@ from sexton.run.unwritten import Unwritten
 from sexton.schedule.agenda import Due
 from sexton.schedule.explain import Explanation, explain
 from sexton.schedule.expression import Reboot
+from sexton.store.coordination import SignalKind
 from sexton.store.port import JobHistory, Ledger, ended_at
 
 logger = logging.getLogger("sexton.control")
-
-
-class Connections(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the API: how many there are and may be, and what the bound has cost since the start."""
-
-    open: int = 0
-    bound: int = 0
-    closed_idle: int = 0
-    turned_away: int = 0
-    not_accepted: int = 0
-    """The daemon was out of descriptors."""
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the daemon does its work, and what it could not do."""
-
-    status: str
-    version: str
-    node: str
-    started_at: datetime
-    containment: str
-    containment_advice: str | None
-    durable: bool
-    jobs: int
-    running: int
-    queued: int
-    """Runs that wait for slots of their pools."""
-    unconfirmed: int
-    """Runs that were stopped, are not proven gone, and keep their place."""
-    last_reload: ReloadResult
-    reload_failures: int
-    skipped_late: int
-    launches_refused: int
-    missed_made_up: int
-    """Runs that made up for missed occurrences."""
-    missed_given_up: int
-    """Missed occurrences that were too old or too many."""
-    mirror_dropped_bytes: int
-    log_lines_dropped: int
-    store_failures: int
-    internal_errors: int
-    """Bugs of ours that cost no more than the run or the report they happened in."""
-    store_problem: str | None
-    unwritten_records: int
-    connections: Connections
-    reports: OutboxHealth
-    supervisors: dict[str, int]
-    configuration_warnings: tuple[str, ...]
-    clock_watch: bool
 
 
 class Unknown(Exception):
@@ -130,6 +84,7 @@ class Control:
         self.supervisors = supervisors
         self.logs_dropped = logs_dropped
         self.clock_watch = False
+        self.fleet: Fleet | None = None
         self.containment_advice: str | None = None
         self.connections: Callable[[], Connections] = Connections
         self.accepts_failed: Callable[[], int] = lambda: 0
@@ -168,7 +123,10 @@ class Control:
             connections=msgspec.structs.replace(self.connections(), not_accepted=self.accepts_failed()),
             reports=self.reports(), supervisors=self.supervisors.counts,
             configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
-            clock_watch=self.clock_watch,
+            clock_watch=self.clock_watch, slots_unanswered=self.launcher.facilities.counters.slots_unanswered,
+            slots_lost=self.launcher.facilities.slots.lost if self.launcher.facilities.slots is not None else 0,
+            nodes=max(1, len(self.fleet.seen())) if self.fleet is not None else 1,
+            nodes_problem=self.fleet.problem if self.fleet is not None else None,
         )
 
     def job(self, name: str) -> JobEntry:
@@ -292,8 +250,12 @@ class Control:
         answer = self.launcher.launch(entry.spec, Trigger.MANUAL, requested_by=requested_by)
         if isinstance(answer, Refuse):
             entry.skip(self.clock.now(), answer.message, None)
-        else:
-            await self.boot_runs.started_by_hand(entry.spec)
+            return answer
+        if answer.job.concurrency_scope is ConcurrencyScope.CLUSTER and answer.launch.ticket is None:
+            await answer.answered.wait()  # bounded by what an operation of the store may take
+            if answer.refusal is not None:
+                return answer.refusal
+        await self.boot_runs.started_by_hand(entry.spec)
         return answer
 
     async def known(self, run: Run) -> None:
@@ -318,13 +280,13 @@ class Control:
 
     async def cancel_run(
         self, run_id: str, *, reason: str | None, requested_by: str | None, force: bool = False,
-    ) -> Run:
-        """Ask one run to stop. Raises Unknown, NotRunning (it has ended), StoreError."""
+    ) -> Run | RunRecord:
+        """Ask one run to stop, on whatever node it lives; one on another node is returned as the store knows it. Raises
+        Unknown, NotRunning (it has ended, or its node is silent), StoreError."""
         await self.supervisors.settle()
         run = self.registry.get(run_id)
         if run is None:
-            await self.run(run_id)
-            raise NotRunning(f"run {run_id} has ended")
+            return await self._ask_elsewhere(SignalKind.CANCEL, run_id, reason, requested_by, force)
         if run.over:
             raise NotRunning(f"run {run_id} has ended")
         self._ask_to_stop(run, reason, requested_by, force)
@@ -357,16 +319,33 @@ class Control:
         await entry.run.ended.wait()
         return entry.run
 
-    async def abandon_run(self, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
-        """Give up the place of a run that could not be terminated. Raises Unknown, NotRunning, StoreError."""
+    async def abandon_run(self, run_id: str, *, reason: str | None, requested_by: str | None) -> Run | RunRecord:
+        """Give up the place of a run that could not be terminated; one of another node is returned as the store knows
+        it. Raises Unknown, NotRunning, StoreError."""
         run = self.registry.get(run_id)
         if run is None:
-            await self.run(run_id)
-        if run is None or not run.unconfirmed:
+            return await self._ask_elsewhere(SignalKind.ABANDON, run_id, reason, requested_by)
+        if not run.unconfirmed:
             raise NotRunning(f"run {run_id} keeps no place that could be given up")
         run.mailbox.post(AbandonRequested(reason, requested_by))
         await run.freed.wait()
         return run
+
+    async def _ask_elsewhere(
+        self, kind: SignalKind, run_id: str, reason: str | None, requested_by: str | None, force: bool = False,
+    ) -> RunRecord:
+        record = await self.run(run_id)
+        over = record.phase is Phase.RECORDED and (kind is SignalKind.CANCEL or record.abandoned is not None)
+        if over or (kind is SignalKind.ABANDON and record.stop is None):
+            raise NotRunning(f"run {run_id} has ended")
+        there = None
+        if self.fleet is not None:
+            there = await self.fleet.ask(kind, record, reason=reason, requested_by=requested_by, force=force)
+        if there is None:
+            raise NotRunning(f"run {run_id} was started on node {record.launch.node}, which is not there now")
+        logger.info("Job %s: node %s is asked to %s run %s", record.launch.job, there.facts.identity.name, kind.value,
+                    run_id)
+        return record
 
     def _ask_to_stop(self, run: Run, reason: str | None, requested_by: str | None, force: bool) -> None:
         logger.info("Job %s: cancel of run %s requested%s%s", run.job.name, run.id,

@@ -10,7 +10,7 @@ from sexton.daemon.measures import DURATION_BOUNDS, Histogram
 from sexton.execution.capture import CUT_MARK
 from sexton.model.job import JobSpec
 from sexton.model.run import EXIT_NOT_STARTED, Outcome, RunRecord, StopCause
-from sexton.store.port import JobHistory
+from sexton.store.port import JobHistory, ended_at
 
 REMEMBERED_RUNS = 20
 KEPT_LINES_BYTES = 64 * 1024
@@ -101,6 +101,12 @@ class JobEntry:
     def recall(self, history: JobHistory) -> None:
         self.recent.extend(history.runs)
 
+    def merge(self, history: JobHistory) -> None:
+        """What the store knows by now, of runs on other nodes too; what it does not know yet stays."""
+        runs = {record.launch.id: record for record in (*self.recent, *history.runs)}
+        newest = sorted(runs.values(), key=ended_at)[-REMEMBERED_RUNS:]
+        self.recent = deque(newest, maxlen=REMEMBERED_RUNS)
+
     def remember(self, record: RunRecord) -> None:
         self.recent.append(record)
         self.figures.add(record)
@@ -146,9 +152,12 @@ def _last(records: Iterable[RunRecord]) -> RunRecord | None:
 class Jobs:
     def __init__(self) -> None:
         self._entries: dict[str, JobEntry] = {}
+        self.version = 0
+        """Grows when a job is added, changed or removed."""
 
     def put(self, spec: JobSpec) -> JobEntry:
         """Add a job or give it a new definition; what is remembered of it stays."""
+        self.version += 1
         entry = self._entries.get(spec.name)
         if entry is None:
             entry = self._entries[spec.name] = JobEntry(spec)
@@ -157,7 +166,14 @@ class Jobs:
         return entry
 
     def remove(self, name: str) -> None:
+        self.version += 1
         self._entries.pop(name, None)
+
+    def merge(self, histories: Mapping[str, JobHistory]) -> None:
+        """As `recall`, for jobs that are known already."""
+        for name, history in histories.items():
+            if (entry := self._entries.get(name)) is not None:
+                entry.merge(history)
 
     def recall(self, histories: Mapping[str, JobHistory]) -> None:
         for name, history in histories.items():

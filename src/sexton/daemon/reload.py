@@ -18,7 +18,7 @@ from sexton.daemon.timetable import occurrences_for
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec
-from sexton.model.settings import Configuration, Finding, Settings
+from sexton.model.settings import Configuration, Finding, Settings, StateSettings
 from sexton.store.port import JobHistory, Ledger
 
 logger = logging.getLogger("sexton.config")
@@ -109,10 +109,12 @@ class Reloader:
 
     def _tell_settings(self, new: Settings) -> None:
         """Sockets and stores are opened once: what changed about them waits for a restart, and is said."""
-        for name in ("web", "state", "logging"):
-            if getattr(new, name) != getattr(self.settings, name):
+        state = with_new_ttl(self.settings.state, new.state)
+        for name, here in (("web", self.settings.web), ("state", state), ("logging", self.settings.logging)):
+            if getattr(new, name) != here:
                 logger.warning("section %s has changed; that takes effect when the daemon is restarted", name)
-        self.settings = msgspec.structs.replace(self.settings, shutdown_timeout=new.shutdown_timeout, pools=new.pools)
+        self.settings = msgspec.structs.replace(
+            self.settings, shutdown_timeout=new.shutdown_timeout, pools=new.pools, state=state)
 
     async def _apply(self, configuration: Configuration, now: datetime) -> ReloadResult:
         """Running runs are not touched: they end under the definition that they started with."""
@@ -168,3 +170,10 @@ class Reloader:
                 await self.reload()
                 taken = current = await loop.run_in_executor(None, signature, self._sources)
             seen = current
+
+
+def with_new_ttl(here: StateSettings | None, new: StateSettings | None) -> StateSettings | None:
+    """The same store as it is, with the new life of its slots: that holds from the next claim or renewal on."""
+    if here is None or new is None:
+        return here
+    return msgspec.structs.replace(here, slot_ttl_seconds=new.slot_ttl_seconds)

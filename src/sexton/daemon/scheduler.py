@@ -11,9 +11,11 @@ from sexton.admission.decide import Refusal, Refuse
 from sexton.daemon.ahead import BREATH, Ahead
 from sexton.daemon.jitter import jitter_of
 from sexton.daemon.jobs import JobEntry, Jobs
+from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
+from sexton.model.job import RunOn
 from sexton.model.run import Outcome, Trigger
 from sexton.run.launch import Launcher
 from sexton.schedule.agenda import Agenda, Due, Skipped
@@ -46,6 +48,8 @@ class Scheduler:
         self.skipped_late = 0
         self.made_up_for: Callable[[Skipped], bool] = lambda skipped: False
         """Asked for occurrences that a pass came too late for."""
+        self.one_fire: OneFire | None = None
+        """Who fires what only one of the nodes fires; None where there is only one."""
 
     def wake(self) -> None:
         """Look again now: the agenda changed, or the clock was set."""
@@ -89,6 +93,21 @@ class Scheduler:
         entry = self._jobs.get(due.job)
         if entry is None:
             return
+        if self.one_fire is not None and entry.spec.run_on is RunOn.ONE_NODE:
+            self._launcher.keep(self._launch_if_ours(self.one_fire, entry, due))
+        else:
+            self._launch_here(entry, due)
+
+    async def _launch_if_ours(self, one_fire: OneFire, entry: JobEntry, due: Due) -> None:
+        if await one_fire.is_ours(entry, due.scheduled_for) and not self.stopped:
+            await self._supervisors.settle()
+            self._launch_here(entry, due)
+
+    def launch_late(self, entry: JobEntry, scheduled_for: datetime) -> None:
+        """An occurrence that is past, and that is ours all the same."""
+        self._launch_here(entry, Due(entry.spec.name, scheduled_for))
+
+    def _launch_here(self, entry: JobEntry, due: Due) -> None:
         if (why := self._held_back(entry)) is not None:
             entry.skip(self._clock.now(), why, due.scheduled_for)
             logger.info("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(), why)
@@ -112,7 +131,8 @@ class Scheduler:
         return None
 
     def _may_be_ready(self, entry: JobEntry) -> bool:
-        return not entry.spec.jitter and self._held_back(entry) is None
+        alone = self.one_fire is None or entry.spec.run_on is RunOn.EVERY_NODE
+        return alone and not entry.spec.jitter and self._held_back(entry) is None
 
     def _tell_skipped(self, skipped: Skipped, now: datetime) -> None:
         self.skipped_late += skipped.count

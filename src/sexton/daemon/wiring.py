@@ -9,11 +9,11 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sexton import __version__
 from sexton.config.diff import JobDiff
@@ -22,9 +22,14 @@ from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
+from sexton.daemon.fleet import Fleet, dead_daemons
+from sexton.daemon.inbox import Inbox
 from sexton.daemon.jobs import CHECK_PREFIX, REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
+from sexton.daemon.node import NodeHome
+from sexton.daemon.nodestate import NodeState, is_fleet_wide, of_node
+from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
 from sexton.daemon.reporting import Reporting
@@ -32,6 +37,7 @@ from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.sla import SlaWatch
 from sexton.daemon.statsd import Statsd, start_lines, stop_lines
+from sexton.daemon.stores import home_of, make_store
 from sexton.daemon.timetable import occurrences_for
 from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
@@ -61,12 +67,10 @@ from sexton.run.registry import Registry
 from sexton.run.remnant import find_remnants
 from sexton.run.requeue import requeue
 from sexton.run.retries import Retries
+from sexton.run.slots import Slots
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
-from sexton.store.memory.store import MemoryStore
-
-if TYPE_CHECKING:
-    from sexton.store.sqlite.store import SqliteStore
+from sexton.store.coordination import Store
 
 logger = logging.getLogger("sexton.daemon")
 
@@ -88,54 +92,51 @@ class Daemon:
         self._stop = asyncio.Event()
         self._at_once = asyncio.Event()
         self._background: set[asyncio.Task[object]] = set()
+        self._output_files: OutputFiles | None = None
+        self._kept: KeptRuns | None = None
+        self._words: LastWords | None = None
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT. Returns the exit status; raises StoreError when the store cannot be used."""
         settings = self._configuration.settings
         self._take_signals()
-        store = self._make_store(settings.state)
+        store = make_store(settings.state, self._forget_output)
         await store.open()
         try:
-            return await self._with_store(store)
+            home = await self._move_in(settings.state, store)
+            try:
+                return await self._with_store(store, home)
+            finally:
+                home.leave()
         finally:
             try:
                 await store.close()
             except StoreError as failure:
                 logger.error("closing the store: %s", failure)
 
-    def _make_store(self, state: StateSettings | None) -> MemoryStore | SqliteStore:
-        self._output_files: OutputFiles | None = None
-        self._directory: Path | None = None
-        """Of the state."""
-        if state is None:
-            return MemoryStore()
-        from sexton.store.sqlite.store import SqliteStore  # a daemon without `state` starts sooner without it
-
-        store = SqliteStore(
-            state.path, state.deployment_id, max_runs_per_job=state.max_runs_per_job, on_pruned=self._forget_output
-        )
-        self._directory = store.directory
-        self._output_files = OutputFiles(store.directory / "output", state.max_output_bytes)
-        return store
-
-    def _kept_runs(self) -> KeptRuns | None:
-        state = self._configuration.settings.state
-        if state is None or self._output_files is None or self._directory is None:
-            return None
-        return KeptRuns(self._directory, self._output_files.directory, state.max_output_bytes)
+    async def _move_in(self, state: StateSettings | None, store: Store) -> NodeHome:
+        """Where this node keeps what is its own; where output is kept, other nodes may read it."""
+        home = await asyncio.to_thread(home_of, state, store)
+        if state is not None and home.directory is not None:
+            shared = Path(state.path) / state.deployment_id if state.path is not None else home.directory
+            self._output_files = OutputFiles(shared / "output", state.max_output_bytes)
+            self._kept = KeptRuns(home.directory, self._output_files.directory, state.max_output_bytes)
+            self._words = LastWords(home.directory / "zygotes")
+        return home
 
     def _forget_output(self, run_ids: Sequence[str]) -> None:
         if self._output_files is not None:
             self._output_files.forget(list(run_ids))
 
-    async def _with_store(self, store: MemoryStore | SqliteStore) -> int:
+    async def _with_store(self, store: Store, home: NodeHome) -> int:
         self._troubles = Troubles()
         asyncio.get_running_loop().set_exception_handler(self._troubles)
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
-        kept = self._kept_runs()
-        found = await find_kept(store, kept) if kept is not None else []
-        words = LastWords(self._directory / "zygotes") if self._directory is not None else None
-        self._interrupted = await recover(store, self._clock.now(), {one.launch.id for one in found}, words)
+        kept, words = self._kept, self._words
+        self._is_ours = await dead_daemons(store, home.identity, self._slot_ttl(), home.identity.name)
+        found = await find_kept(store, kept, self._is_ours) if kept is not None else []
+        self._interrupted = await recover(
+            store, self._clock.now(), {one.launch.id for one in found}, words, self._is_ours)
         base = cgroup.claim()
         supervisors = Supervisors(base, raise_descriptor_limit(), words)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
@@ -145,7 +146,7 @@ class Daemon:
         logger.info("sexton %s on %s: containment %s%s", __version__, socket.gethostname(),
                     supervisors.containment.value, f" ({self._advice})" if self._advice else "")
         try:
-            await self._with_processes(store, supervisors, mirror, confining, kept, found)
+            await self._with_processes(store, home, supervisors, mirror, confining, found)
         finally:
             await supervisors.close()
             confining.close()
@@ -157,12 +158,15 @@ class Daemon:
         return 0
 
     async def _with_processes(
-        self, store: MemoryStore | SqliteStore, supervisors: Supervisors, mirror: Mirror, confining: Confining,
-        kept: KeptRuns | None, found: list[Found],
+        self, store: Store, home: NodeHome, supervisors: Supervisors, mirror: Mirror, confining: Confining,
+        found: list[Found],
     ) -> None:
         jobs, registry = Jobs(), Registry()
         measures, statsd = Measures(), Statsd()
-        node, vault = socket.gethostname(), Vault()
+        node, vault, kept = home.identity.name, Vault(), self._kept
+        slots = Slots(store, home.identity, self._slot_ttl)
+        fleet = Fleet(home, store, jobs, registry, slots, self._clock)
+        own = NodeState(store, node) if store.capabilities.shared else store
         reporting = Reporting(jobs.spec_of, vault, node)
 
         def remember(record: RunRecord) -> None:
@@ -191,17 +195,25 @@ class Daemon:
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.amend(record)
 
+        def on_refused(run: Run) -> None:
+            launcher.refused_count += 1
+            retries.refused(run)
+            if run.refusal is not None and (entry := jobs.get(run.job.name)) is not None:
+                entry.skip(self._clock.now(), run.refusal.message, run.launch.scheduled_for)
+
         facilities = Facilities(
+            slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=on_refused,
+            on_silent=lambda holder, job: self._keep(fleet.settle_job(holder, job)),
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
             on_started=on_started, on_unconfirmed=reporting.on_unconfirmed, vault=vault,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
         self._logs.mask = vault.text
-        launcher = Launcher(facilities, node, cgroup.boot_id())
+        launcher = Launcher(facilities, node, home.identity.boot_id, home.identity.id)
         pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(
-            launcher, store, self._clock, jobs.spec_of, durable=store.capabilities.durable,
+            launcher, own, self._clock, jobs.spec_of, durable=store.capabilities.durable,
             fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
         )
         launcher.on_launched = retries.launched
@@ -209,21 +221,29 @@ class Daemon:
         launcher.pools.configure(self._configuration.settings.pools)
         launcher.pools.close()  # until everything of the earlier daemon has its place
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
-        catchup = CatchUp(jobs, launcher, pauses, store, self._clock, durable=store.capabilities.durable)
+        catchup = CatchUp(jobs, launcher, pauses, own, self._clock, durable=store.capabilities.durable)
         scheduler.made_up_for = catchup.fell_behind
-        boot_runs = BootRuns(jobs, launcher, pauses, store, durable=store.capabilities.durable)
+        boot_runs = BootRuns(jobs, launcher, pauses, own, durable=store.capabilities.durable)
+        if store.capabilities.shared:
+            one_fire = OneFire(store, home.identity, jobs, self._on_unavailable())
+            one_fire.on_lost_fire = scheduler.launch_late
+            scheduler.one_fire = catchup.one_fire = fleet.one_fire = one_fire
         sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         reloader.on_changed = partial(_take_up_pools, launcher)
         filled_at = self._fill(jobs, scheduler)
+        await fleet.announce()  # before anything is started: who has an intent must be seen to live
         if kept is not None:
             take_over(found, launcher, kept, jobs.by_name())
         await pauses.recall()
         histories = await store.recent(REMEMBERED_RUNS)
         jobs.recall(histories)
-        for remnant in find_remnants(histories, jobs.specs(), launcher.boot_id, self._clock):
+        own_histories = of_node(histories, node) if store.capabilities.shared else histories
+        for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
-        await requeue(store, launcher, jobs.by_name(), remember)
+        await requeue(store, launcher, jobs.by_name(), remember, self._is_ours)
+        await fleet.succeed()
+        fleet.on_settled = remember
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
@@ -231,22 +251,24 @@ class Daemon:
             boot_runs=boot_runs,
         )
         self._reloader = reloader
+        control.containment_advice = self._advice
+        control.accepts_failed = lambda: self._troubles.accepts_failed
+        control.logs_suppressed = lambda: self._logs.suppressed
+        control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         stop_serving = await self._serve(control, self._configuration)
         logger.info("%d jobs from %s", len(jobs.specs()), self._path)
         reporting.get_ready()
         watch = ClockWatch(scheduler.wake)
         control.clock_watch = watch.active
-        control.containment_advice = self._advice
-        control.accepts_failed = lambda: self._troubles.accepts_failed
-        control.logs_suppressed = lambda: self._logs.suppressed
         sla.on_breach = reporting.on_breach
         control.reports = reporting.outbox.health
-        control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
-        await catchup.start(histories, self._interrupted, filled_at)
+        fleet_wide = {spec.name: histories[spec.name] for spec in jobs.specs()
+                      if spec.name in histories and is_fleet_wide(spec)}
+        await catchup.start({**own_histories, **fleet_wide}, self._interrupted, filled_at)
         promises = asyncio.create_task(sla.run(), name="sla")
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up(jobs.by_name())
@@ -254,6 +276,7 @@ class Daemon:
         await boot_runs.run()
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
+        living = self._live_among_nodes(store, fleet, slots, registry)
         try:
             await self._until_stopped(scheduling)
             systemd.stopping()
@@ -279,7 +302,32 @@ class Daemon:
             watching.cancel()
             watch.close()
             await stop_serving()
+            await slots.close()
+            for task in living:
+                task.cancel()
+            await fleet.end()
         await scheduling
+
+    @staticmethod
+    def _live_among_nodes(store: Store, fleet: Fleet, slots: Slots, registry: Registry) -> list[asyncio.Task[None]]:
+        """What a node does beside its runs where there are others."""
+        if not store.capabilities.shared:
+            return []
+        inbox = Inbox(store, fleet.me.id, registry, slots)
+        return [
+            asyncio.create_task(slots.keep_renewing(), name="slots"), asyncio.create_task(fleet.run(), name="nodes"),
+            asyncio.create_task(inbox.run(), name="inbox"),
+        ]
+
+    def _slot_ttl(self) -> float:
+        reloader = getattr(self, "_reloader", None)
+        settings: Settings = self._configuration.settings if reloader is None else reloader.settings
+        return settings.state.slot_ttl_seconds if settings.state is not None else StateSettings().slot_ttl_seconds
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _until_stopped(self, scheduling: asyncio.Task[None]) -> None:
         """A scheduler loop that ends by itself has failed, and the daemon with it: loudly."""
@@ -304,8 +352,11 @@ class Daemon:
         return now
 
     def _intent_required(self) -> bool:
+        return self._on_unavailable() is OnStoreUnavailable.FAIL_CLOSED
+
+    def _on_unavailable(self) -> OnStoreUnavailable:
         state = self._configuration.settings.state
-        return state is not None and state.on_store_unavailable is OnStoreUnavailable.FAIL_CLOSED
+        return OnStoreUnavailable.DEGRADE if state is None else state.on_store_unavailable
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -322,9 +373,7 @@ class Daemon:
     def _asked_to_reload(self) -> None:
         reloader = getattr(self, "_reloader", None)
         if reloader is not None:
-            task = asyncio.get_running_loop().create_task(reloader.reload())
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._keep(reloader.reload())
 
 
 def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> None:

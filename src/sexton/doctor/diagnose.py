@@ -60,6 +60,8 @@ def _state(configuration: Configuration) -> list[Line]:
     if settings is None:
         return [Line(Area.STATE, "records", Level.WEAKER, "in memory only: they end with the daemon",
                      "a `state` section with a path")]
+    if settings.path is None:
+        return [Line(Area.STATE, "records", Level.OK, "in a PostgreSQL database, shared by the nodes that use it")]
     try:
         directory = os.path.abspath(deployment_directory(settings.path, settings.deployment_id))
     except StoreError as refused:

@@ -24,6 +24,10 @@ class StoreError(SextonError):
     """The store could not do what it was asked (full disk, corrupt file, closed)."""
 
 
+class UntrustedLocks(StoreError):
+    """The store cannot keep two nodes apart: what it grants one it may grant another at the same time."""
+
+
 class ListenError(SextonError):
     """An address of `web.listen` cannot be had."""
 

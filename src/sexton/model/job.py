@@ -35,6 +35,23 @@ class ConcurrencyScope(Enum):
     CLUSTER = "cluster"
 
 
+class SlotLost(Enum):
+    """What becomes of the runs of a cluster-scoped job when their node cannot keep the job's slot."""
+
+    CONTINUE = "continue"
+    """They go on, and may overlap with another node's; the binding page's rule."""
+    CANCEL = "cancel"
+    """They are stopped before another node may take the slot."""
+
+
+class RunOn(Enum):
+    """Which of the nodes that share a store fire an occurrence."""
+
+    EVERY_NODE = "every-node"
+    ONE_NODE = "one-node"
+    """The first that claims it: once for the whole fleet."""
+
+
 class DayRule(Enum):
     """How two restricted day fields combine: either matches (Vixie cron), or both must (cronstable)."""
 
@@ -179,6 +196,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     concurrency_policy: ConcurrencyPolicy = ConcurrencyPolicy.ALLOW
     concurrency_scope: ConcurrencyScope = ConcurrencyScope.NODE
+    slot_lost: SlotLost = SlotLost.CONTINUE
+    run_on: RunOn = RunOn.EVERY_NODE
     max_instances: int | None = None
     """How many instances a job with policy Allow may have at the same time. None: any number."""
     pool: PoolUse | None = None

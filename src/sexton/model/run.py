@@ -63,6 +63,8 @@ class StopCause(Enum):
     SHUTDOWN = "shutdown"
     LIMITS = "limits"
     """It reached its memory cap: ended whole, at once."""
+    LOST_LEASE = "lost-lease"
+    """Its node could not renew its slot in the cluster, and another one may take it (`slotLost: cancel`)."""
 
 
 class GoneState(Enum):
@@ -225,6 +227,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitFacts | None = None
     tree: TreeUse | None = None
     """Of a monitored run."""
+    pursues: str | None = None
+    """The node that was asked to give up the job's slot; the run waits for that."""
     adopted: int = 0
     """How many times a later daemon has taken the run over from the one before."""
 

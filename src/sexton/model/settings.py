@@ -49,7 +49,14 @@ class WebSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class StateSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Where records live. Without this section history lives as long as the process."""
 
-    path: str
+    path: str | None = None
+    """A directory: of this machine, or on a mount that the nodes share."""
+    url: str | None = None
+    """Of a PostgreSQL database that the nodes share: `postgresql://...`. It may hold a password: never shown."""
+    node_name: str | None = None
+    """What this node calls itself; None for the name of the machine."""
+    local_path: str | None = None
+    """Where a node that shares a store keeps what is its own."""
     topology: Topology = Topology.AUTO
     deployment_id: str = "default"
     max_runs_per_job: int = 1000

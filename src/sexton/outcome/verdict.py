@@ -45,6 +45,8 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
                 return Verdict(Outcome.CANCELLED, _said("cancelled", evidence.stop))
             case StopCause.SHUTDOWN:
                 return Verdict(Outcome.CANCELLED, _said("cancelled by the daemon's shutdown", evidence.stop))
+            case StopCause.LOST_LEASE:
+                return Verdict(Outcome.CANCELLED, _said("cancelled because its slot could not be kept", evidence.stop))
             case StopCause.REPLACED:
                 return Verdict(Outcome.REPLACED, _said("replaced by a newer instance", evidence.stop))
             case StopCause.LIMITS:

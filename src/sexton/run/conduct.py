@@ -1,6 +1,6 @@
 """The life of one run, top to bottom. Read this file first.
 
-    write the intent -> wait for slots of its pool, then for those it replaces -> start
+    claim its slot in the cluster -> write the intent -> wait for slots of its pool, then for those it replaces -> start
     -> watch (exit, end of output, deadline, stop requests)
     -> if it must stop: graceful step, bounded wait, forced step, proof -> ended: counts for no policy any more
     -> wait, bounded, for output that somebody else holds -> verdict -> record
@@ -35,11 +35,10 @@ from sexton.model.verification import Checked, Verification
 from sexton.outcome.verification import COMMAND_FAILED
 from sexton.run.check import check_of
 from sexton.run.drain import drain_held_output
+from sexton.run.entrance import enter, turned_away
 from sexton.run.facilities import Facilities
-from sexton.run.intent import write_intent
 from sexton.run.live import Run
 from sexton.run.mailbox import StopRequested
-from sexton.run.queueing import wait_for_slots
 from sexton.run.recording import amend, record, verdict_of
 from sexton.run.subject import Subject
 from sexton.run.unconfirmed import keep_place
@@ -58,10 +57,11 @@ async def conduct(run: Run, daemon: Facilities) -> None:
     """Live through one run. Never raises: a bug becomes an `internal error` record, and the processes are ended."""
     try:
         # one that is adopted has been started by another daemon
-        if not run.adopted and await _intend(run, daemon) and await wait_for_slots(run, daemon, _until):
-            await _wait_for_victims(run)
-            if run.stop is None:
-                await _start(run, daemon)
+        if not run.adopted and await enter(run, daemon, _until):
+            await _start(run, daemon)
+        if turned_away(run):
+            _turn_away(run, daemon)
+            return
         if run.started is not None:
             await _watch(run)
             await _end_leftovers(run)
@@ -85,6 +85,15 @@ async def conduct(run: Run, daemon: Facilities) -> None:
         await outlast(run, daemon)
 
 
+def _turn_away(run: Run, daemon: Facilities) -> None:
+    """As if it had never been launched, but for those who have asked."""
+    run.phase = Phase.RECORDED
+    daemon.registry.remove(run)
+    for event in (run.intended, run.ended, run.freed, run.recorded):
+        event.set()
+    daemon.on_refused(run)
+
+
 async def outlast(run: Run, daemon: Facilities) -> None:
     """Keep the place of a run that is not proven gone, until it is or is abandoned."""
     if run.check is not None and run.check.unconfirmed:
@@ -105,11 +114,6 @@ async def _until(run: Run, condition: Callable[[], bool], limit: Monotonic | Non
             return False
         run.learn(message)
     return True
-
-
-async def _wait_for_victims(run: Run) -> None:
-    """A replacement starts only after the runs that it replaces have given up their places."""
-    await _until(run, lambda: not run.waits_for or run.stop is not None)
 
 
 async def _start(run: Run, daemon: Facilities) -> None:
@@ -168,13 +172,6 @@ async def _stop_a_silent_start(run: Run) -> None:
         run.mark_forced()
         held.end_supervisor()
         await _until(run, lambda: run.start_known)
-
-
-async def _intend(run: Run, daemon: Facilities) -> bool:
-    """Whether it may start: no process runs that the ledger does not know of, and no promise is lost."""
-    may_start = await write_intent(run, daemon)
-    run.intended.set()
-    return may_start
 
 
 def _submit(run: Run, daemon: Facilities) -> None:

@@ -16,7 +16,9 @@ from sexton.model.run import RunRecord
 from sexton.run.confine import Confining
 from sexton.run.live import Run
 from sexton.run.registry import Registry
+from sexton.run.slots import Slots
 from sexton.run.unwritten import Unwritten
+from sexton.store.coordination import Signals
 from sexton.store.port import Ledger
 
 
@@ -25,6 +27,8 @@ class Counters(msgspec.Struct):
 
     store_failures: int = 0
     internal_errors: int = 0
+    slots_unanswered: int = 0
+    """Claims of a slot in the cluster that the store did not answer."""
 
 
 class Facilities(msgspec.Struct, frozen=True):
@@ -50,5 +54,14 @@ class Facilities(msgspec.Struct, frozen=True):
     unwritten: Unwritten = msgspec.field(default_factory=Unwritten)
     intent_required: bool = False
     """onStoreUnavailable: fail-closed. Nothing is started that the ledger does not know of."""
+    slots: Slots | None = None
+    """Of cluster-scoped jobs; None without a store that has leases."""
+    signals: Signals | None = None
+    on_admitted: Callable[[Run], None] = lambda run: None
+    """Told of each cluster-scoped run that has its slot (or does without it)."""
+    on_refused: Callable[[Run], None] = lambda run: None
+    """Told of each run that was turned away before the ledger knew of it."""
+    on_silent: Callable[[str, str], None] = lambda node, job: None
+    """Told of a node (by its identity) that has fallen silent while it held the slot of a job."""
     kept: KeptRuns | None = None
     """Where runs are found again that outlive us; None without a durable store."""

@@ -12,7 +12,7 @@ import msgspec
 
 from sexton.admission.decide import Admission, Refusal, Refuse, Replace, Start, Wait, decide
 from sexton.execution.gate import Gate
-from sexton.model.job import ConcurrencyPolicy, JobSpec, OnDaemonLoss
+from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, JobSpec, OnDaemonLoss
 from sexton.model.pool import PoolSettings
 from sexton.model.run import Launch, Phase, StopCause, Trigger
 from sexton.run.conduct import conduct, outlast
@@ -22,6 +22,7 @@ from sexton.run.live import Run
 from sexton.run.mailbox import SlotsGiven, StopRequested, VictimEnded
 from sexton.run.pools import Pools, withdraw
 from sexton.run.remnant import Remnant
+from sexton.run.slots import Slots
 
 logger = logging.getLogger("sexton.run")
 
@@ -43,9 +44,11 @@ def _tell_overlap(job: JobSpec, admission: Admission, scheduled_for: datetime | 
 class Launcher:
     """Launches runs. Nothing here waits: decision and registration are one step, so no two launches can race."""
 
-    def __init__(self, facilities: Facilities, node: str, boot_id: str) -> None:
+    def __init__(self, facilities: Facilities, node: str, boot_id: str, daemon: str = "") -> None:
+        """`daemon` is `NodeIdentity.id` of this process."""
         self.facilities = facilities
         self.node = node
+        self.daemon = daemon
         self.boot_id = boot_id
         self.shutting_down = False
         self.refused_count = 0
@@ -88,15 +91,28 @@ class Launcher:
         victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
         run = Run(job, launch, clock, victims, gate)
         registry.add(run)
-        self.on_launched(run)
+        self._let_in(run)
         self._stop_victims(run, victims)
         self.keep(conduct(run, self.facilities))
         return run
 
+    def _let_in(self, run: Run) -> None:
+        """A cluster-scoped run is let in when it has its slot (`entrance`), and has it until it is gone."""
+        if self.facilities.slots is None or run.job.concurrency_scope is not ConcurrencyScope.CLUSTER:
+            self.on_launched(run)
+        else:
+            self.keep(self._give_slot_back(run, self.facilities.slots))
+
+    @staticmethod
+    async def _give_slot_back(run: Run, slots: Slots) -> None:
+        await run.freed.wait()
+        slots.give_back(run.job.name, run.id)
+
     def _launch_of(self, job: JobSpec, trigger: Trigger, scheduled_for: datetime | None, requested_by: str | None,
                    attempt: int) -> Launch:
         return Launch(
-            id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, scheduled_for=scheduled_for,
+            id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, daemon=self.daemon,
+            scheduled_for=scheduled_for,
             requested_by=requested_by, created_at=self.facilities.clock.now(), boot_id=self.boot_id, attempt=attempt,
             keep=self._keeps(job),
         )
@@ -143,7 +159,8 @@ class Launcher:
 
     def here(self, job: JobSpec, launch: Launch) -> Launch:
         """The identity of a run that an earlier daemon has left waiting, as one of ours."""
-        return msgspec.structs.replace(launch, node=self.node, boot_id=self.boot_id, keep=self._keeps(job))
+        return msgspec.structs.replace(
+            launch, node=self.node, daemon=self.daemon, boot_id=self.boot_id, keep=self._keeps(job))
 
     def take_up_pools(self, pools: Sequence[PoolSettings], changed: Mapping[str, JobSpec | None]) -> None:
         """After a reload: what waits for a job that is another one now (None: no more) is cancelled."""
@@ -170,7 +187,7 @@ class Launcher:
                 if other.launch.trigger is Trigger.RETRY:
                     reason = f"run {run.id} is for a later occurrence"
                     withdraw(other, StopRequested(StopCause.REPLACED, reason=reason))
-        self.on_launched(run)
+        self._let_in(run)
         self._stop_victims(run, victims)
 
     def _keeps(self, job: JobSpec) -> bool:
@@ -182,18 +199,30 @@ class Launcher:
         return self.facilities.kept is not None
 
     def go_on(self, run: Run) -> None:
-        """Live on with a run that an earlier daemon has started."""
+        """Live on with a run that an earlier daemon has started: from now on it is ours, also for the other nodes."""
+        started_by = run.launch.daemon
+        run.launch = msgspec.structs.replace(run.launch, daemon=self.daemon)
+        self.facilities.ledger.note(run.record())
         self.facilities.registry.add(run)
         self.pools.hold(run)
         run.intended.set()
         self.on_launched(run)
+        self._inherit_slot(run, started_by)
         self.keep(conduct(run, self.facilities))
 
     def keep_place_of(self, remnant: Remnant) -> None:
         """Hold the place of what an earlier daemon could not terminate."""
         self.facilities.registry.add(remnant)
         self.pools.hold(remnant)
+        self._inherit_slot(remnant, remnant.launch.daemon)
         self.keep(outlast(remnant, self.facilities))
+
+    def _inherit_slot(self, run: Run, started_by: str) -> None:
+        """It has the slot of the daemon that started it, which is dead; another's it cannot have."""
+        slots = self.facilities.slots
+        if slots is not None and run.job.concurrency_scope is ConcurrencyScope.CLUSTER:
+            self.keep(slots.inherit(run.job.name, run.id, started_by))
+            self.keep(self._give_slot_back(run, slots))
 
     @staticmethod
     async def _tell_when_ended(victim: Run, successor: Run) -> None:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from sexton.admission.decide import Refuse
 from sexton.execution import limits
 from sexton.execution.adopted import Grip
 from sexton.execution.capture import Capture
@@ -83,6 +84,10 @@ class Run:
         self.admitted_at: datetime | None = None
         self.expired: str | None = None
         """Why it was not started: it has waited too long."""
+        self.pursues: str | None = None
+        """The node that has been asked to give up the job's slot; the run waits for that."""
+        self.refusal: Refuse | None = None
+        """Why it was not let in by the cluster."""
         self.held: Grip | None = None
         self.capture: Capture | None = None
         self.unlocked: Unlocked | None = None
@@ -132,6 +137,8 @@ class Run:
         """Why there was none."""
         self.outcome: Outcome | None = None
         self.fail_reason: str | None = None
+        self.answered = asyncio.Event()
+        """Whether it is let in, waits for a slot in the cluster, or is refused is known."""
         self.intended = asyncio.Event()
         """The ledger has the intent, or is not waited for any longer."""
         self.ended = asyncio.Event()
@@ -381,5 +388,5 @@ class Run:
             finished_at=self.ended_at, duration=self.duration, fail_reason=self._masked(self.fail_reason),
             output=self.capture.facts() if self.capture else None, usage=self.usage,
             limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),
-            adopted=self.adopted,
+            adopted=self.adopted, pursues=self.pursues,
         )

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -24,17 +24,17 @@ logger = logging.getLogger("sexton.recovery")
 KILL_SECONDS = 5.0
 
 
-async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
-                  words: LastWords | None = None) -> list[RunRecord]:
-    """Deal with every run that has an intent and no record, except the `living`, which outlived their daemon. Returns
-    the records written.
+async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (), words: LastWords | None = None,
+                  is_ours: Callable[[RunRecord], bool] = lambda run: True) -> list[RunRecord]:
+    """Deal with every run that has an intent and no record, except the `living`, which outlived their daemon, and
+    those of other nodes. Returns the records written.
 
     The supervisors of a dead daemon end their runs by themselves; this asks its zygote whether they have, looks into
     their cgroups and for their own processes (boot id, pid, start time), and ends what is left. Nothing is started and
     nothing is reported for these runs.
     """
     heard = words is not None and await asyncio.to_thread(words.hear)
-    left = [run for run in await ledger.unfinished() if run.launch.id not in living]
+    left = [run for run in await ledger.unfinished() if run.launch.id not in living and is_ours(run)]
     interrupted = [run for run in left if run.phase is not Phase.QUEUED]  # those never started, and wait on (`requeue`)
     swept, cgroup_survivors = await asyncio.get_running_loop().run_in_executor(None, cgroup.sweep)
     capped, capped_survivors = await asyncio.get_running_loop().run_in_executor(None, controllers.sweep)
@@ -58,9 +58,15 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (),
 
 async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: bool) -> Gone:
     """End the run's own process if it is still that process; everything else was its supervisor's to end, or its
-    zygote's. Where both were killed, too, an empty cgroup is the proof, and without one there is none."""
+    zygote's. Where both were killed, too, an empty cgroup is the proof; without one there is none, and what can be
+    found of the run is ended, before its own process is: the others may be known by nothing but being below it."""
     if run.launch.boot_id and run.launch.boot_id != boot:
         return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
+    witnessed = heard or run.containment is Containment.SUPERVISOR_CGROUP
+    left: list[int] = []
+    if not witnessed:
+        since = (run.pid_started_ticks or 0) - cgroup.START_TOLERANCE_TICKS
+        left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
     if run.pid is not None and _is_that_process(run.pid, run.pid_started_ticks):
         deadline = time.monotonic() + KILL_SECONDS
         while _is_that_process(run.pid, run.pid_started_ticks) and time.monotonic() < deadline:
@@ -75,10 +81,8 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: b
     if cgroup_survivors:
         survivors = tuple(_survivor(pid) for pid in cgroup_survivors)
         return Gone(state=GoneState.UNKNOWN, survivors=survivors)
-    if heard or run.containment is Containment.SUPERVISOR_CGROUP:
+    if witnessed:
         return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
-    since = (run.pid_started_ticks or 0) - cgroup.START_TOLERANCE_TICKS
-    left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
     state = GoneState.SURVIVORS if left else GoneState.UNKNOWN
     return Gone(state=state, survivors=tuple(_survivor(pid, "outlived the daemon") for pid in left))
 

@@ -20,13 +20,14 @@ logger = logging.getLogger("sexton.pools")
 
 async def requeue(
     ledger: Ledger, launcher: Launcher, jobs: Mapping[str, JobSpec], on_settled: Callable[[RunRecord], None],
+    is_ours: Callable[[RunRecord], bool] = lambda run: True,
 ) -> None:
     """Let each of them wait on in its turn, under its id; the time that it may wait goes on, too. One whose job was
     changed, disabled or removed is cancelled, one whose time is over is skipped. What cannot be recorded stays in the
     ledger for the next start, and that is logged.
     """
     try:
-        left = [run for run in await ledger.unfinished() if run.phase is Phase.QUEUED]
+        left = [run for run in await ledger.unfinished() if run.phase is Phase.QUEUED and is_ours(run)]
     except StoreError as failure:
         logger.error("what waited for pools before the restart cannot be read: %s", failure)
         return

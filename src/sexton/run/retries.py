@@ -34,6 +34,8 @@ KEY = "retry"
 WRITE_SECONDS = 2.0
 """How long a retry waits for a store that hangs before it is launched all the same (degrade) or put off."""
 AGAIN_SECONDS = 1.0
+UNANSWERED_SECONDS = 10.0
+"""After a store that did not say whether the job's slot is free."""
 
 
 class Ladder:
@@ -120,6 +122,18 @@ class Retries:
             return Fate.FINAL
         self._arm(run.job, ladder, delay, record.launch.id)
         return Fate.RETRY
+
+    def refused(self, run: Run) -> None:
+        """The cluster did not let an attempt in. Where its store does not answer it is tried again; where another node
+        has the slot it is lost, as one that the local policy refuses."""
+        ladder = self._ladders.get(run.job.name)
+        if ladder is None or run.launch.trigger is not Trigger.RETRY or run.refusal is None:
+            return
+        if run.refusal.refusal is Refusal.SLOT_UNKNOWN:
+            ladder.retries -= 1
+            self._arm(run.job, ladder, UNANSWERED_SECONDS, run.id)
+        else:
+            logger.warning("Job %s: retry #%d is lost: %s", run.job.name, ladder.retries, run.refusal.message)
 
     def _is_its_end(self, ladder: Ladder, record: RunRecord) -> bool:
         """A run that was replaced has a successor, which has begun a ladder of its own if it was due to."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from sexton.execution.birth import kernel
 from sexton.execution.keeping import KeptLog, KeptRuns, read_terms
 from sexton.execution.story import Story, StoryError, read_story
 from sexton.model.errors import StoreError
-from sexton.model.run import Launch, Phase, RunRecord
+from sexton.model.run import Launch, Outcome, Phase, RunRecord
 from sexton.store.port import Ledger
 
 logger = logging.getLogger("sexton.recovery")
@@ -44,9 +45,11 @@ class Found(msgspec.Struct, frozen=True):
     """It may answer later."""
 
 
-async def find_kept(ledger: Ledger, kept: KeptRuns) -> list[Found]:
-    """All kept runs of this state that are not recorded. What is left of recorded ones is cleared away."""
-    unfinished = {record.launch.id: record for record in await ledger.unfinished()}
+async def find_kept(
+    ledger: Ledger, kept: KeptRuns, is_ours: Callable[[RunRecord], bool] = lambda run: True,
+) -> list[Found]:
+    """All kept runs of this node that are not recorded. What is left of recorded ones is cleared away."""
+    unfinished = {record.launch.id: record for record in await ledger.unfinished() if is_ours(record)}
     try:
         names = await asyncio.to_thread(kept.names)
     except OSError as failure:
@@ -67,7 +70,10 @@ async def _find(ledger: Ledger, kept: KeptRuns, run_id: str, record: RunRecord |
     if found is None:
         kept.clear(run_id)
         return None
-    if record is not None and record.phase is Phase.RECORDED:  # the daemon died before it could say so
+    settled = record is not None and record.phase is Phase.RECORDED
+    if settled and record is not None and record.outcome is Outcome.UNKNOWN and found.meeting is not None:
+        return found  # another node has settled it while nobody was here; it lives, and its own record will say more
+    if settled:  # the daemon died before it could say so
         _dismiss(kept, found)
         return None
     return found

@@ -7,7 +7,7 @@ nothing, not even whether what it asked for was done. Callers bound every call i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -16,6 +16,7 @@ import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import RunRecord
+from sexton.store.port import JobHistory, JobState, Ledger
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +142,14 @@ class Nodes(Protocol):
         ...
 
 
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """An occurrence that a node has claimed."""
+
+    scheduled_for: datetime
+    by: str
+    """`NodeIdentity.id`."""
+
+
 class Fires(Protocol):
     """One fire for a whole fleet: an occurrence belongs to the first node that claims it.
 
@@ -150,7 +159,7 @@ class Fires(Protocol):
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool: ...
 
-    async def fired(self, job: str, since: datetime) -> Sequence[datetime]:
+    async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         """The instants of the job from `since` on that somebody has claimed, in order."""
         ...
 
@@ -166,5 +175,18 @@ class Interrupted(Protocol):
         ...
 
 
-class Coordination(Leases, Signals, Nodes, Fires, Interrupted, Protocol):
+class News(Protocol):
+    """What other nodes have recorded."""
+
+    async def news(self, per_job: int) -> Mapping[str, JobHistory]:
+        """`Ledger.history` of the jobs that other openings of the store may have recorded runs of since the last call
+        on this one (the first call: since it was opened); a job too many does no harm, one too few does."""
+        ...
+
+
+class Coordination(Leases, Signals, Nodes, Fires, Interrupted, News, Protocol):
     """All of it, as one store gives it."""
+
+
+class Store(Ledger, JobState, Coordination, Protocol):
+    """Everything a daemon asks of a store."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left, insort
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.port import JobHistory
 
 KeepFence = Callable[[str, int], Awaitable[None]]
 """Make the fence of a name durable."""
@@ -123,6 +124,9 @@ class LocalCoordination:
         return [Presence(facts=facts, silent_for=now - at, clock_offset=offset)
                 for facts, at, offset in self._nodes.values()]
 
+    async def news(self, per_job: int) -> Mapping[str, JobHistory]:
+        return {}  # nobody else records anything
+
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         owner = self._fired_by.get((job, scheduled_for))
         if owner is None:
@@ -130,9 +134,9 @@ class LocalCoordination:
             insort(self._fires.setdefault(job, []), scheduled_for)
         return owner is None or owner == by.id
 
-    async def fired(self, job: str, since: datetime) -> Sequence[datetime]:
+    async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         fires = self._fires.get(job, [])
-        return fires[bisect_left(fires, since):]
+        return [Fire(scheduled_for=at, by=self._fired_by[job, at]) for at in fires[bisect_left(fires, since):]]
 
     async def forget_fires(self, before: datetime) -> None:
         for job, fires in self._fires.items():

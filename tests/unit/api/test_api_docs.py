@@ -14,7 +14,7 @@ from sexton.api.openapi import document
 from sexton.api.routes import Route
 from sexton.api.server import ROUTES
 from sexton.api.use import Resources
-from sexton.daemon.control import Health
+from sexton.daemon.health import Health
 from sexton.daemon.reload import ReloadResult
 from sexton.model.limits import LimitFacts, Mechanism
 from sexton.model.run import Gone, GoneState, Outcome, Phase, Stop, StopCause, Trigger, Witness

@@ -202,14 +202,14 @@ def test_ignored_options_are_named_once_for_each_file(load_text: Callable[..., C
 
 
 def test_cluster_scope_needs_a_store(load_text: Callable[..., Configuration]) -> None:
-    """One error names all jobs that reach over nodes without a store, and a warning says what is not done."""
+    """One error names all jobs that reach over nodes without a store; a warning says which store nobody shares."""
     lines = "concurrencyScope: cluster\nconcurrencyPolicy: Forbid"
     text = job(lines) + job(lines).removeprefix("jobs:\n").replace("name: a", "name: b")
     configuration = load_text(text)
     (error,) = configuration.errors
     assert "`state`" in error.message
     assert error.message.endswith("a, b")
-    assert "NOT enforced across nodes" in configuration.warnings[0].message
-    with_store = load_text(text + "state: {path: s}\n")
-    assert with_store.errors == []
-    assert len(with_store.warnings) == 1
+    with_store = load_text(text + "state: {path: s, topology: shared}\n")
+    assert with_store.findings == ()
+    alone = load_text(text + "state: {path: s, topology: single-node}\n")
+    assert alone.errors == [] and "no other node can share it" in alone.warnings[0].message

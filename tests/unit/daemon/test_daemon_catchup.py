@@ -57,7 +57,7 @@ class Launches:
         ended = asyncio.Event()
         if self.ends:
             ended.set()
-        return SimpleNamespace(recorded=ended)
+        return SimpleNamespace(recorded=ended, refusal=None)
 
 
 def record(hour: int) -> RunRecord:

@@ -10,6 +10,8 @@ from sexton.model.errors import StoreError
 
 LEDGER_FILE = "ledger.sqlite3"
 LOCK_FILE = "ledger.lock"
+SHARED_STORE_FILE = "meta.json"
+"""Of a directory store: nothing of ours may be put beside it, not even a lock."""
 
 
 def deployment_directory(path: str | Path, deployment_id: str) -> Path:
@@ -26,6 +28,9 @@ def prepare_directory(directory: Path) -> Path:
     SQLite gives its -wal and -shm files the mode of the ledger. Raises StoreError.
     """
     ledger = directory / LEDGER_FILE
+    if os.path.exists(directory / SHARED_STORE_FILE):
+        raise StoreError(f"{directory} holds a store that nodes share ({SHARED_STORE_FILE}); a ledger of one node "
+                         "needs another path or deploymentId")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory.mkdir(exist_ok=True, mode=0o700)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Launch, Outcome, RunRecord
+from sexton.store.batch import Intend, Note, Prune, PutState, Record
 from sexton.store.local import LocalCoordination
 from sexton.store.port import Capabilities, JobHistory, Operations
-from sexton.store.sqlite.batch import Intend, Note, Prune, PutState, Record
 from sexton.store.sqlite.directory import DirectoryLock, deployment_directory, prepare_directory
 from sexton.store.sqlite.reader import Reader
 from sexton.store.sqlite.schema import open_reader, open_writer

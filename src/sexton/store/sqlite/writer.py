@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from sexton.model.errors import StoreError
+from sexton.store.batch import Batch, Change, Prune, fold
 from sexton.store.sqlite import statements
-from sexton.store.sqlite.batch import Batch, Change, Prune, fold
 from sexton.store.sqlite.fairness import Fairness
 from sexton.store.sqlite.whereabouts import LedgerMissing, Whereabouts
 

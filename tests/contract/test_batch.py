@@ -8,7 +8,7 @@ import msgspec
 from ledger_samples import launch, recorded, run_id, running
 
 from sexton.model.run import Outcome
-from sexton.store.sqlite.batch import Effect, Intend, Note, Prune, PutState, Record, fold
+from sexton.store.batch import Effect, Intend, Note, Prune, PutState, Record, fold
 
 
 def effects(*changes: Intend | Note | Record) -> list[tuple[int, object]]:

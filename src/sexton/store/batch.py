@@ -43,7 +43,7 @@ Change = Intend | Note | Record | PutState | Prune
 
 
 class Effect(IntEnum):
-    """What a row does to the ledger. `statements.WRITE_RUNS` reads these numbers."""
+    """What a row does to the ledger. The writing statements of the stores read these numbers."""
 
     INTENT = 0
     """Added when the run is not known."""

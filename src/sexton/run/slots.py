@@ -1,0 +1,226 @@
+"""The slots of cluster-scoped jobs that this node holds: leases in the store, shared by the runs that need them.
+
+A slot is claimed before a run starts and given back when the last run that needs it is *gone*. In between it is renewed
+every third of its time to live. How long it is trusted is counted from when the last renewal that succeeded *began*, on
+a clock that goes on while the machine or the process sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from sexton.model.errors import StoreError
+from sexton.model.node import NodeIdentity
+from sexton.store.coordination import Denied, Granted, Lease, Leases
+
+logger = logging.getLogger("sexton.slots")
+
+OPERATION_SECONDS = 10.0
+"""How long an operation of the store may take before it counts as unanswered."""
+TRUST_MARGIN = 0.1
+"""Share of the time to live that a lease is not trusted for: two machines do not count seconds alike."""
+
+T = TypeVar("T")
+
+
+def slot_name(job: str) -> str:
+    return f"slots/{job}"
+
+
+def boottime() -> float:
+    """Seconds since boot, sleep included: a machine that was suspended does not believe in its old leases."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class HeldSlot:
+    __slots__ = ("distrust", "lease", "lost", "runs", "trusted_until", "uncertain")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.runs: set[str] = set()
+        """Ids of the runs that need it."""
+        self.trusted_until = 0.0
+        self.lost: Denied | None = None
+        """Another node has taken it over."""
+        self.uncertain = False
+        """The last renewal went unanswered."""
+        self.distrust: asyncio.TimerHandle | None = None
+
+
+class Slots:
+    def __init__(self, leases: Leases, me: NodeIdentity, ttl: Callable[[], float]) -> None:
+        """`ttl` in seconds, asked for with each claim and renewal: a reload may change it."""
+        self._leases = leases
+        self._me = me
+        self.ttl = ttl
+        self._held: dict[str, HeldSlot] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.seen: dict[str, Denied] = {}
+        """By job: who had the slot when we last asked in vain."""
+        self.on_lost: Callable[[str, Denied], None] = lambda job, by: None
+        """Another node has taken a slot over while runs of the job live here."""
+        self.on_distrusted: Callable[[str], None] = lambda job: None
+        """A slot could not be renewed for so long that another node may take it from now on."""
+        self.takeovers = 0
+        self.lost = 0
+        self.renewals_failed = 0
+
+    def of(self, job: str) -> HeldSlot | None:
+        """The slot of the job, if this node holds it."""
+        held = self._held.get(job)
+        return held if held is not None and held.lost is None else None
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(held.lease.name for held in self._held.values() if held.lost is None)
+
+    def held(self) -> list[tuple[str, HeldSlot]]:
+        """All that this node holds or held when it was taken over, by job."""
+        return list(self._held.items())
+
+    # ---------------------------------------------------------------- claim and give back
+
+    def share(self, job: str, run_id: str) -> bool:
+        """Use the slot that this node has already: a run that is replaced hands it to the one that replaces it."""
+        held = self._held.get(job)
+        if held is None or not held.runs or held.lost is not None or boottime() >= held.trusted_until:
+            return False
+        held.runs.add(run_id)
+        return True
+
+    async def claim(self, job: str, run_id: str, heir_of: str | None = None) -> Granted | Denied:
+        """Ask the store for the slot. Raises StoreError when it does not answer in time, or not at all."""
+        async with self._locks.setdefault(job, asyncio.Lock()):
+            if self.share(job, run_id):
+                return Granted(lease=self._held[job].lease)
+            began, ttl = boottime(), self.ttl()
+            answer = await bounded(self._leases.claim(slot_name(job), self._me, ttl, heir_of=heir_of))
+            if isinstance(answer, Denied):
+                self.seen[job] = answer
+                return answer
+            self.seen.pop(job, None)
+            before = self._held.get(job)
+            held = self._held[job] = HeldSlot(answer.lease)
+            held.runs = {run_id} if before is None else {*before.runs, run_id}
+            self._trust(job, held, began + ttl)
+            self.takeovers += answer.taken_from is not None
+            return answer
+
+    async def inherit(self, job: str, run_id: str, heir_of: str) -> None:
+        """A run lives here that a process which is dead has started: its slot is ours. Asked for until it is answered;
+        where another node has it, the run goes on beside that, as one whose slot was taken over."""
+        while True:
+            try:
+                answer = await self.claim(job, run_id, heir_of)
+            except StoreError as failure:
+                logger.warning("Job %s: the slot of run %s, taken over from an earlier daemon, cannot be claimed (%s); "
+                               "it is tried again", job, run_id, failure)
+                await asyncio.sleep(1.0)
+                continue
+            if isinstance(answer, Denied):
+                self.lost += 1
+                logger.warning("Job %s: the slot of run %s, taken over from an earlier daemon, is held by %s; the run "
+                               "continues", job, run_id, answer.by.node)
+                self.on_lost(job, answer)
+            return
+
+    def give_back(self, job: str, run_id: str) -> None:
+        """The run needs it no longer; the last one releases it."""
+        held = self._held.get(job)
+        if held is None:
+            return
+        held.runs.discard(run_id)
+        if not held.runs:
+            task = self._loop.create_task(self._release(job))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    async def _release(self, job: str) -> None:
+        async with self._locks.setdefault(job, asyncio.Lock()):
+            held = self._held.get(job)
+            if held is None or held.runs:
+                return  # somebody has begun to share it
+            del self._held[job]
+            if held.distrust is not None:
+                held.distrust.cancel()
+            if held.lost is not None:
+                return
+            try:
+                await bounded(self._leases.release(held.lease))
+            except StoreError as failure:
+                logger.warning("state: failed to release the concurrency slot for %s (%s); it frees by TTL", job,
+                               failure)
+
+    async def close(self) -> None:
+        """Wait for the releases that are under way; they are bounded."""
+        if self._releases:
+            await asyncio.wait(set(self._releases))
+        for held in self._held.values():
+            if held.distrust is not None:
+                held.distrust.cancel()
+
+    # ---------------------------------------------------------------- renew
+
+    async def keep_renewing(self) -> None:
+        """For ever: every third of the time to live. An error says nothing, and is tried again."""
+        while True:
+            await asyncio.sleep(self.ttl() / 3)
+            await self.renew_all()
+
+    async def renew_all(self) -> None:
+        await asyncio.gather(*(self._renew(job, held) for job, held in list(self._held.items()) if held.lost is None))
+
+    async def _renew(self, job: str, held: HeldSlot) -> None:
+        async with self._locks.setdefault(job, asyncio.Lock()):
+            if self._held.get(job) is not held or not held.runs:
+                return
+            began, ttl = boottime(), self.ttl()
+            try:
+                answer = await bounded(self._leases.renew(held.lease, ttl), min(OPERATION_SECONDS, ttl / 2))
+            except StoreError as failure:
+                self.renewals_failed += 1
+                if not held.uncertain:
+                    logger.warning("Job %s: its cluster concurrency slot could not be renewed (%s); it is tried again",
+                                   job, failure)
+                held.uncertain = True
+                return
+            if isinstance(answer, Denied):
+                self._lose(job, held, answer)
+                return
+            if held.uncertain:
+                logger.info("Job %s: its cluster concurrency slot is renewed again", job)
+            held.uncertain, held.lease = False, answer.lease
+            self._trust(job, held, began + ttl)
+
+    def _trust(self, job: str, held: HeldSlot, until: float) -> None:
+        held.trusted_until = until - TRUST_MARGIN * self.ttl()
+        if held.distrust is not None:
+            held.distrust.cancel()
+        held.distrust = self._loop.call_later(max(0.0, held.trusted_until - boottime()), self._distrust, job, held)
+
+    def _distrust(self, job: str, held: HeldSlot) -> None:
+        if self._held.get(job) is held and held.runs and held.lost is None:
+            self.on_distrusted(job)
+
+    def _lose(self, job: str, held: HeldSlot, answer: Denied) -> None:
+        held.lost = self.seen[job] = answer
+        held.trusted_until = 0.0
+        self.lost += 1
+        logger.warning(
+            "Job %s: its cluster concurrency slot was taken over by %s while it is still running here (a store outage "
+            "outlasted the slot TTL?)", job, answer.by.node)
+        self.on_lost(job, answer)
+
+
+async def bounded(operation: Coroutine[Any, Any, T], seconds: float = OPERATION_SECONDS) -> T:
+    """Raises StoreError, also when there is no answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await operation
+    except TimeoutError:
+        raise StoreError(f"the store did not answer within {seconds:g} seconds") from None

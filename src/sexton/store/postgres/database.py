@@ -1,0 +1,138 @@
+"""Connections to the database: two small pools, errors in our words, and one more try where a connection was stale.
+
+Nothing here needs a session: no session locks, no prepared statements, no settings. So a pooler in transaction mode may
+stand in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from sexton.model.errors import StoreError
+
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+CONNECT_SECONDS = 5
+WAIT_SECONDS = 5.0
+"""For a free connection."""
+LONGEST_IDENTIFIER = 63
+"""Bytes, of PostgreSQL."""
+KEEP_ALIVE = {
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}  # fmt: skip
+"""A connection whose other end is gone without a word is noticed within seconds."""
+
+
+def schema_of(deployment_id: str) -> str:
+    """The schema that a deployment has for itself. Raises StoreError for an id that cannot be part of its name."""
+    name = "sexton" if deployment_id == "default" else f"sexton_{deployment_id}"
+    if not deployment_id or "\0" in name or len(name.encode()) > LONGEST_IDENTIFIER - len("_signals"):
+        raise StoreError(f"deployment id {deployment_id!r} cannot be part of the name of a schema")
+    return name
+
+
+class Database:
+    """One deployment's schema in the database at `url`. The URL may hold a password and is never told."""
+
+    def __init__(self, url: str, schema: str, *, most: int, name: str) -> None:
+        self.url = url
+        self.schema = schema
+        self._name = sql.Identifier(schema)
+        self._composed: dict[str, sql.Composed] = {}
+        arguments: dict[str, Any] = {
+            "autocommit": True, "prepare_threshold": None, "connect_timeout": CONNECT_SECONDS,
+            "application_name": "sexton", **KEEP_ALIVE,
+        }
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url, kwargs=arguments, min_size=1, max_size=most, open=False, timeout=WAIT_SECONDS, name=name,
+            connection_class=psycopg.AsyncConnection,
+        )
+
+    def statement(self, text: str) -> sql.Composed:
+        """With `{schema}` filled in."""
+        composed = self._composed.get(text)
+        if composed is None:
+            composed = self._composed[text] = sql.SQL(text).format(schema=self._name)
+        return composed
+
+    async def open(self) -> None:
+        """Raises StoreError when no connection can be had."""
+        try:
+            await self._pool.open(wait=True, timeout=CONNECT_SECONDS + 1)
+        except (PoolTimeout, psycopg.Error) as failure:
+            await self._pool.close()
+            raise await self._reason(failure) from None
+
+    async def _reason(self, failure: Exception) -> StoreError:
+        """The pool only says that it has waited; a try of our own says what for."""
+        try:
+            async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=CONNECT_SECONDS):
+                return _told(failure)
+        except psycopg.Error as cause:
+            return _told(cause)
+
+    async def close(self) -> None:
+        await self._pool.close(timeout=WAIT_SECONDS)
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do something with a connection; once more where the first was broken, which a restart of the server leaves
+        behind. So `work` must be one that may be done twice. Raises StoreError."""
+        for last in (False, True):
+            try:
+                async with self._pool.connection() as connection:
+                    return await work(connection)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+                if last or isinstance(failure, PoolTimeout):
+                    raise _told(failure) from failure
+            except psycopg.Error as failure:
+                raise _told(failure) from failure
+        raise AssertionError("unreachable")
+
+    async def rows(self, text: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """What a statement returns. Raises StoreError."""
+        statement = self.statement(text)
+
+        async def ask(connection: Connection) -> list[tuple[Any, ...]]:
+            cursor = await connection.execute(statement, values)
+            return await cursor.fetchall() if cursor.description is not None else []
+
+        return await self.run(ask)
+
+    async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
+        """For as long as the connection lasts: call with each payload. A connection of its own. Raises StoreError."""
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="sexton",
+                keepalives_idle=5, keepalives_interval=2, keepalives_count=3,
+            ) as connection:
+                await connection.execute(sql.SQL("LISTEN {channel}").format(channel=sql.Identifier(channel)))
+                async for notice in connection.notifies():
+                    heard(notice.payload)
+        except psycopg.Error as failure:
+            raise _told(failure) from failure
+
+
+def _told(failure: Exception) -> StoreError:
+    """In a line; libpq's messages name host and user and never the password."""
+    text = " ".join(str(failure).split()) or type(failure).__name__
+    return StoreError(f"the database could not be used: {text}")
+
+
+async def with_patience(again: Callable[[], Awaitable[None]], shortest: float, longest: float) -> None:
+    """For ever: after a failure wait, longer each time."""
+    pause = shortest
+    while True:
+        try:
+            await again()
+            pause = shortest
+        except StoreError:
+            pause = min(pause * 2, longest)
+        await asyncio.sleep(pause)

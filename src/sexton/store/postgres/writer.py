@@ -1,0 +1,162 @@
+"""What is written to the ledger, in the order of the calls: whatever is queued while one commit is under way goes into
+the next, as one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import psycopg
+
+from sexton.model.errors import StoreError
+from sexton.store.batch import Batch, Change, Effect, Prune, fold
+from sexton.store.postgres import statements
+from sexton.store.postgres.database import Connection, Database
+
+log = logging.getLogger(__name__)
+
+MOST_CHANGES_PER_COMMIT: Final = 512
+
+Answer = Sequence[str] | None
+_Pending = tuple[Change, "asyncio.Future[Answer] | None"]
+
+
+class Writer:
+    def __init__(
+        self, database: Database, *, max_runs_per_job: int, on_pruned: Callable[[Sequence[str]], None] | None,
+    ) -> None:
+        self._database = database
+        self._max_runs = max_runs_per_job
+        self._on_pruned = on_pruned
+        self._queue: deque[_Pending] = deque()
+        self._asked = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._encode = msgspec.json.Encoder().encode
+        self._added: dict[str, int] = {}
+        """Records of each job since runs of it were last forgotten here."""
+        self._known: set[str] = set()
+        self._stopping = False
+        self.problem: str | None = None
+        """Why nothing can be written now; None while it can."""
+        self._task = self._loop.create_task(self._work(), name="postgres writer")
+
+    def submit(self, change: Change) -> asyncio.Future[Answer]:
+        """Queue a change; the future is done when it is committed, or holds a StoreError."""
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        self._put(change, waiter)
+        return waiter
+
+    def post(self, change: Change) -> None:
+        """Queue a change that nobody waits for. A failure is logged."""
+        self._put(change, None)
+
+    def _put(self, change: Change, waiter: asyncio.Future[Answer] | None) -> None:
+        self._queue.append((change, waiter))
+        self._asked.set()
+
+    async def stop(self, *, within: float) -> None:
+        """Write what is queued. Raises StoreError when that takes longer than `within` seconds."""
+        self._stopping = True
+        self._asked.set()
+        try:
+            await asyncio.wait_for(self._task, within)
+        except TimeoutError:
+            raise StoreError(f"queued writes were not finished within {within:g} s") from None
+
+    async def _work(self) -> None:
+        while self._queue or not self._stopping:
+            if not self._queue:
+                self._asked.clear()
+                await self._asked.wait()
+                continue
+            await self._write(self._take())
+
+    def _take(self) -> list[_Pending]:
+        taken: list[_Pending] = []
+        while self._queue and len(taken) < MOST_CHANGES_PER_COMMIT:
+            taken.append(item := self._queue.popleft())
+            if isinstance(item[0], Prune):
+                break  # what comes after it must not be seen by it
+        return taken
+
+    async def _write(self, pending: list[_Pending]) -> None:
+        """Together; where one of them is at fault, one by one."""
+        try:
+            asked, retired = await self._commit([change for change, _ in pending])
+        except StoreError as failure:
+            if len(pending) > 1 and isinstance(failure.__cause__, psycopg.DataError | psycopg.IntegrityError):
+                for one in pending:
+                    await self._write([one])
+                return
+            self._fail(pending, failure)
+            return
+        except Exception as bug:  # nothing may end this task while somebody waits for it
+            self._fail(pending, StoreError(f"the ledger could not be written: {bug}"))
+            return
+        if self.problem is not None:
+            log.warning("the database takes records again")
+            self.problem = None
+        for change, waiter in pending:
+            if waiter is not None and not waiter.done():
+                waiter.set_result(asked if isinstance(change, Prune) else None)
+        if retired and self._on_pruned is not None:
+            self._on_pruned(retired)
+
+    def _fail(self, pending: list[_Pending], failure: StoreError) -> None:
+        if self.problem is None:
+            log.error("the database takes no records: %s", failure)
+        self.problem = str(failure)
+        unheard = 0
+        for _, waiter in pending:
+            if waiter is None:
+                unheard += 1
+            elif not waiter.done():
+                waiter.set_exception(failure)
+        if unheard:
+            log.warning("%d notes on live runs were lost: %s", unheard, failure)
+
+    async def _commit(self, changes: Sequence[Change]) -> tuple[list[str], list[str]]:
+        """One transaction. Returns the ids a prune asked for, and those that the bound per job retired."""
+        batch = fold(changes, next_seq=0)  # the database numbers records itself
+        recorded = batch.recorded()
+        overfull = [job for job, added in recorded.items() if self._is_overfull(job, added)]
+
+        async def write(connection: Connection) -> tuple[list[str], list[str]]:
+            async with connection.transaction(), connection.cursor() as cursor:
+                for text, rows in self._orders(batch):
+                    await cursor.executemany(self._database.statement(text), rows)
+                asked = [i for prune in batch.prunes for i in await self._forget(cursor, prune.job, prune.keep)]
+                return asked, [i for job in overfull for i in await self._forget(cursor, job, self._max_runs)]
+
+        answer = await self._database.run(write)
+        self._known.update(recorded)
+        for job, added in recorded.items():
+            self._added[job] = 0 if job in overfull else self._added.get(job, 0) + added
+        return answer
+
+    def _orders(self, batch: Batch) -> list[tuple[str, list[tuple[Any, ...]]]]:
+        """Statements with their rows, notes first: they must not meet the intents of this batch."""
+        encoded = [(row, self._encode(row.body).decode()) for row in batch.rows]
+        notes = [(body, row.body.launch.daemon, row.id) for row, body in encoded if row.effect == Effect.NOTE]
+        intents = [(row.id, row.job, row.body.launch.daemon, body) for row, body in encoded
+                   if row.effect == Effect.INTENT]
+        records = [(row.id, row.job, row.body.launch.daemon, row.outcome, row.ended_at, body) for row, body in encoded
+                   if row.effect == Effect.RECORD]
+        jobs = [(job,) for job in sorted({row.job for row in batch.rows if row.effect == Effect.RECORD} - self._known)]
+        states = [(state.job, state.key, state.value) for state in batch.states]
+        orders = ((statements.NOTE, notes), (statements.INTEND, intents), (statements.KNOW_JOB, jobs),
+                  (statements.RECORD, records), (statements.PUT_STATE, states))
+        return [(text, rows) for text, rows in orders if rows]
+
+    async def _forget(self, cursor: psycopg.AsyncCursor[Any], job: str, keep: int) -> list[str]:
+        await cursor.execute(self._database.statement(statements.FORGET), (job, max(keep, 0)))
+        gone = await cursor.fetchall()
+        return [row[0] for row in sorted(gone, key=lambda row: row[1:], reverse=True)]
+
+    def _is_overfull(self, job: str, added: int) -> bool:
+        # Many rows at once instead of one with each record. Who else records runs of the job forgets some, too.
+        return self._max_runs > 0 and self._added.get(job, 0) + added > self._max_runs // 16

@@ -1,0 +1,36 @@
+"""What several rings of tests need."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from postgres_server import PostgresServer, binaries
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this session of tests."""
+    programs = binaries()
+    if programs is None:
+        pytest.skip("there is no PostgreSQL here")
+    server = PostgresServer(programs)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """The URL of an empty database."""
+    name = f"t{secrets.token_hex(6)}"
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres.url(name)
+
+
