@@ -42,7 +42,7 @@ class MailSink:
             return AuthResult(success=False, handled=False)
         said = (data.login.decode(), data.password.decode())
         self.logins.append(said)
-        return AuthResult(success=said == self._login)
+        return AuthResult(success=said == self._login, handled=False)
 
     async def handle_DATA(self, server: Any, session: Session, envelope: Envelope) -> str:
         if self.answers:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from probes import holdings
 from rig import NEVER, Rig, until
 
@@ -157,3 +158,39 @@ def test_a_reader_that_stalls(rig: Rig, tmp_path: Path) -> None:
         record = rig.recorded(run, 60)
         assert record["output"]["stdout"]["bytes"] == 60_000_000 and time.monotonic() - began < 45
         assert rss(rig.pid) - before < 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_the_lines_of_a_check(rig: Rig, tmp_path: Path, captured: bool) -> None:
+    """What a check says follows the run's own lines, under names of its own, live and afterwards; also where the run's
+    own output is not captured."""
+    verify = "echo looking; while [ ! -e go ]; do sleep 0.02; done; echo odd >&2; exit 7"
+    rig.start([{"name": "j", "schedule": NEVER, "command": "echo own", "captureStdout": captured,
+                "captureStderr": False, "workingDirectory": str(tmp_path), "verify": {"command": verify}}])
+    run = rig.fire()
+    own = [("line", {"stream": "stdout", "line": "own"})] if captured else []
+    looking, odd = ({"stream": "verify.stdout", "line": "looking"}, {"stream": "verify.stderr", "line": "odd"})
+    with reading(rig, "/jobs/j/logs") as early:
+        assert [event(early) for _ in (*own, 1)] == [*own, ("line", looking)]
+        with reading(rig, "/jobs/j/logs") as late:
+            assert [event(late) for _ in (*own, 1)] == [*own, ("line", looking)]
+            (tmp_path / "go").touch()
+            for reply in (early, late):
+                assert event(reply) == ("line", odd)
+                assert event(reply)[0] == "end" and reply.read() == b""
+    assert rig.recorded(run)["outcome"] == "failure"
+    with reading(rig, "/jobs/j/logs") as after:
+        found = [event(after) for _ in (*own, 1, 2, 3)]
+    assert found[:len(own)] == own and found[-1][0] == "end"
+    assert sorted(found[len(own):-1], key=str) == sorted([("line", looking), ("line", odd)], key=str)
+
+
+def test_a_run_that_is_not_checked(rig: Rig) -> None:
+    """A run that fails, or is cancelled, before its check: the stream ends with the run."""
+    rig.start([{"name": "j", "schedule": NEVER, "command": "sleep 60", "killTimeout": 0.2,
+                "verify": {"command": "true"}}])
+    run = rig.fire()
+    rig.running(run)
+    with reading(rig, "/jobs/j/logs") as reply:
+        rig.http("POST", f"/runs/{run}/cancel", {"force": True})
+        assert event(reply)[0] == "end" and reply.read() == b""

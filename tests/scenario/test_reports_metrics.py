@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rig import NEVER, Rig, until
 
 LABELS = {"job_name", "status", "cause", "le", "mode", "channel", "result", "state", "schedule", "policy", "version",
-          "node"}
+          "node", "durable", "shared"}
 WEIRD = 'we"ird\\name {job="x"} é'
 
 

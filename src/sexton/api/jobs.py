@@ -64,7 +64,7 @@ def view_of(control: Control, entry: JobEntry) -> JobView:
         next_fire=control.next_fire(entry.spec.name), command=control.shown_command(entry.spec),
         is_reboot=control.is_reboot(entry), pending_retry=control.retries.pending(entry.spec.name),
         paused=control.pauses.of(entry.spec.name), breaches=control.sla.of(entry.spec.name), now=control.clock.now(),
-        running_resources=running_resources(live),
+        running_resources=running_resources(live), reboot_pending=control.boot_runs.pending(entry.spec.name),
         slot=slot_view(entry.spec, control.launcher.facilities.slots, live, control.node),
     )
     return job_view(entry, facts)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from sexton.api.routes import Refused, control_of
-from sexton.daemon.jobs import SHOWN_LINES
+from sexton.daemon.control import Control
+from sexton.daemon.jobs import CHECK_PREFIX, SHOWN_LINES
 from sexton.execution.capture import Follower
 from sexton.execution.messages import Stream
 from sexton.run.live import Run
+
+T = TypeVar("T")
 
 PING_SECONDS = 15.0
 CHUNK = 256 * 1024
@@ -34,8 +38,8 @@ def _event(name: str, data: msgspec.Struct) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
-def _lines(lines: Sequence[tuple[Stream, str]]) -> bytes:
-    return b"".join(_event("line", Line(stream.value, line)) for stream, line in lines)
+def _lines(lines: Sequence[tuple[Stream, str]], prefix: str = "") -> bytes:
+    return b"".join(_event("line", Line(prefix + stream.value, line)) for stream, line in lines)
 
 
 async def job_logs(request: web.Request) -> web.StreamResponse:
@@ -43,7 +47,8 @@ async def job_logs(request: web.Request) -> web.StreamResponse:
     control = control_of(request)
     entry = control.job(request.match_info["name"])
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    live = [run for run in control.live_runs(entry.spec.name) if run.capture is not None]
+    runs = control.live_runs(entry.spec.name)
+    live = [run for run in runs if run.capture is not None or (run.job.verify is not None and not run.over)]
     if not live:
         last = entry.last_run
         started = last.started_at.isoformat() if last and last.started_at else None
@@ -52,27 +57,40 @@ async def job_logs(request: web.Request) -> web.StreamResponse:
         await response.write(_event("end", End(started_at=started)))
         return response
     run = live[-1]
-    # Taken together with the replay, before anything is awaited: no line is lost or seen twice.
-    replay = control.last_lines(run, SHOWN_LINES)
-    follower = control.follow(run)
-    assert follower is not None
+    await response.prepare(request)
+    dropped = await _tell(control, response, run, "")
+    await _waiting(response, run.check_known.wait())
+    if run.check is not None:
+        dropped += await _tell(control, response, run.check, CHECK_PREFIX)
+    started = run.started_at.isoformat() if run.started_at else None
+    await response.write(_event("end", End(started_at=started, dropped_lines=dropped)))
+    return response
+
+
+async def _tell(control: Control, response: web.StreamResponse, run: Run, prefix: str) -> int:
+    """What there is and what comes, to the end of the output; how many lines a slow reader has lost."""
+    # Taken together, before anything is awaited: no line is lost or seen twice.
+    replay, follower = control.last_lines(run, SHOWN_LINES), control.follow(run)
+    if follower is None:
+        return 0
     try:
-        await response.prepare(request)
-        await response.write(_lines(replay))
-        while True:
-            try:
-                lines = await asyncio.wait_for(follower.take(), PING_SECONDS)
-            except TimeoutError:
-                await response.write(b": ping\n\n")
-                continue
-            if not lines:
-                break
-            await response.write(_lines(lines))
-        started = run.started_at.isoformat() if run.started_at else None
-        await response.write(_event("end", End(started_at=started, dropped_lines=follower.dropped)))
+        await response.write(_lines(replay, prefix))
+        while lines := await _waiting(response, follower.take()):
+            await response.write(_lines(lines, prefix))
     finally:
         control.unfollow(run, follower)
-    return response
+    return follower.dropped
+
+
+async def _waiting(response: web.StreamResponse, what: Coroutine[Any, Any, T]) -> T:
+    """Wait, with a ping now and then: a client that is gone is noticed by it."""
+    task = asyncio.ensure_future(what)
+    try:
+        while not (await asyncio.wait({task}, timeout=PING_SECONDS))[0]:
+            await response.write(b": ping\n\n")
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def run_log(request: web.Request) -> web.StreamResponse:

@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sexton.api.job_metrics import daemon_figures, job_figures
 from sexton.api.pool_metrics import pool_metrics
 from sexton.api.pools import PoolView, pool_view
+from sexton.api.state_metrics import state_figures
 from sexton.api.use import resources_of
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome
@@ -43,6 +44,8 @@ class _Collector:
         yield CounterMetricFamily("sexton_config_reload_failures", "Loads that were refused",
                                   value=health.reload_failures)
         yield CounterMetricFamily("sexton_store_failures", "Writes that the store refused", value=health.store_failures)
+        yield CounterMetricFamily("sexton_internal_errors", "Bugs of the daemon that cost a run, not the daemon",
+                                  value=health.internal_errors)
         yield GaugeMetricFamily("sexton_store_ok", "0 while the store takes no records",
                                 value=float(health.store_problem is None))
         yield GaugeMetricFamily("sexton_unwritten_records", "Records that wait for the store",
@@ -54,6 +57,7 @@ class _Collector:
                                   value=health.connections.turned_away + health.connections.not_accepted)
         yield CounterMetricFamily("sexton_mirror_dropped_bytes", "Captured output not repeated: nobody read ours",
                                   value=health.mirror_dropped_bytes)
+        yield from state_figures(self._control.ledger)
         yield from daemon_figures(self._control)
         yield from job_figures(self._control)
         yield from pool_metrics(self._living.pools)

@@ -165,6 +165,7 @@ class JobView(msgspec.Struct, kw_only=True):
     retry: RetryView | None
     sla: SlaView | None
     paused: Pause | None
+    rebootPending: bool
 
 
 class RetryView(msgspec.Struct, kw_only=True):
@@ -223,6 +224,7 @@ class JobFacts(msgspec.Struct, kw_only=True):
     paused: Pause | None
     breaches: Sequence[Breach]
     now: datetime
+    reboot_pending: bool = False
     running_resources: RunningResources | None = None
     slot: SlotView | None = None
 
@@ -256,7 +258,7 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         limits=caps_of(spec.resource_limits), monitorResources=spec.monitor_resources,
         running_resources=facts.running_resources, ignored_options=spec.ignored_options, source=str(spec.place),
         retry=retry_view(spec, facts.pending_retry), paused=facts.paused,
-        sla=sla_view(spec, facts.breaches),
+        sla=sla_view(spec, facts.breaches), rebootPending=facts.reboot_pending,
         onlyIfLastSucceeded=spec.only_if_last_succeeded, jitter=spec.jitter,
     )
 

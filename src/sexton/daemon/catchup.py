@@ -36,6 +36,8 @@ DECIDED, OWED = "decided-until", "catchup"
 NO_JOB = ""
 """Under which the store keeps what concerns all jobs; no job has this name."""
 NOTE_SECONDS = 60.0
+READ_AGAIN_SECONDS = 5.0
+"""After which a store that could not tell what was missed is asked again."""
 PAUSED_LOOK_SECONDS = 60.0
 CLUSTER_LOOK_SECONDS = 5.0
 """How long until a missed run is tried again whose slot another node has."""
@@ -53,6 +55,8 @@ class CatchUp:
         self._durable = durable
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owed: dict[str, list[datetime]] = {}
+        self._reading: asyncio.Task[None] | None = None
+        """While it is not known yet what was missed before the start."""
         self._until = clock.now()
         self.one_fire: OneFire | None = None
         self.launched = 0
@@ -70,15 +74,32 @@ class CatchUp:
         """At the start of the daemon: find what was missed since the last one, and begin. After `until` the schedule
         fires by itself: that instant must be the agenda's, or what lies in between would be fired twice."""
         self._until = until
-        wanted = [entry for entry in self._jobs if entry.spec.on_missed is not OnMissed.SKIP and entry.spec.enabled]
-        if not wanted or not self._durable:
+        interrupted = list(interrupted)
+        if not self._durable or await self._find_owed(histories, interrupted):
             return
+        self._reading = asyncio.get_running_loop().create_task(self._read_again(histories, interrupted))
+
+    async def _read_again(self, histories: Mapping[str, JobHistory], interrupted: Sequence[RunRecord]) -> None:
+        """A store that cannot be read now costs time, not runs. Until it can, nothing is noted as decided."""
+        while True:
+            await asyncio.sleep(READ_AGAIN_SECONDS)
+            if await self._find_owed(histories, interrupted):
+                self._reading = None
+                return
+
+    async def _find_owed(self, histories: Mapping[str, JobHistory], interrupted: Sequence[RunRecord]) -> bool:
+        """Whether the store has told what is needed."""
+        wanted = [entry for entry in self._jobs if entry.spec.on_missed is not OnMissed.SKIP and entry.spec.enabled]
+        if not wanted:
+            return True
         try:
             left = await self._state.states(OWED)
             told = await self._state.get_state(NO_JOB, DECIDED)
         except StoreError as failure:
-            logger.error("what was missed cannot be read: %s", failure)
-            return
+            self._launcher.facilities.counters.store_failures += 1
+            logger.error("what was missed cannot be read, and is looked for again in %g seconds: %s",
+                         READ_AGAIN_SECONDS, failure)
+            return False
         broken: dict[str, list[datetime]] = {}
         for record in interrupted:
             if record.launch.scheduled_for is not None:
@@ -88,7 +109,9 @@ class CatchUp:
             name = entry.spec.name
             history = histories.get(name, JobHistory())
             owed = self._missed(entry.spec, history, decided, broken.get(name, []))
-            self._begin(entry, sorted({*owed.occurrences, *_decoded(name, left.get(name))}), owed)
+            known = (*self._owed.get(name, ()), *_decoded(name, left.get(name)))
+            self._begin(entry, sorted({*owed.occurrences, *known}), owed)
+        return True
 
     def _missed(
         self, spec: JobSpec, history: JobHistory, decided: datetime | None, interrupted: list[datetime],
@@ -101,7 +124,8 @@ class CatchUp:
             return Owed()
         here = [run.launch for run in self._launcher.facilities.registry.of(spec.name)]  # taken over, or waiting on
         by_schedule = [launch.scheduled_for for launch in (*(run.launch for run in history.runs), *here)
-                       if launch.trigger is Trigger.SCHEDULE and launch.scheduled_for is not None]
+                       if launch.trigger is Trigger.SCHEDULE and launch.scheduled_for is not None
+                       and launch.scheduled_for <= self._until]  # a later one is the agenda's: it decides nothing here
         since = decided or max(ended, default=min(interrupted, default=self._clock.now()))
         since = max([since, *by_schedule])  # the schedule goes forward: all before the last that it fired was decided
         begun = (*(run.launch for run in done), *here)
@@ -148,7 +172,9 @@ class CatchUp:
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     async def _make_up(self, name: str) -> None:
-        """One run at a time: the next one when the job is idle."""
+        """One run at a time: the next one when the job is idle. First it is noted: a crash while we wait (for the
+        jitter, the end of a pause, a run) must not lose what the watermark has passed."""
+        await self._note(name)
         entry = self._jobs.get(name)
         if entry is not None and entry.spec.catchup_jitter:
             await asyncio.sleep(share(name) * entry.spec.catchup_jitter)
@@ -208,7 +234,9 @@ class CatchUp:
 
     async def note_decided(self) -> None:
         """Only where somebody will ask for it."""
-        if not self._durable or all(entry.spec.on_missed is OnMissed.SKIP for entry in self._jobs):
+        if not self._durable or self._reading is not None:
+            return
+        if all(entry.spec.on_missed is OnMissed.SKIP for entry in self._jobs):
             return
         try:
             await self._state.put_state(NO_JOB, DECIDED, self._clock.now().isoformat())
@@ -220,6 +248,8 @@ class CatchUp:
         """What is left to do is in the store."""
         for task in self._tasks.values():
             task.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
 
 
 def _decoded(job: str, text: str | None) -> list[datetime]:

@@ -13,6 +13,7 @@ import msgspec
 
 from sexton import __version__
 from sexton.admission.decide import Refuse
+from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.fleet import Fleet
 from sexton.daemon.health import Connections, Health
@@ -64,7 +65,9 @@ class Control:
         Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
         logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses, catchup: CatchUp, sla: SlaWatch,
+        boot_runs: BootRuns,
     ) -> None:
+        self.boot_runs = boot_runs
         self.sla = sla
         self.catchup = catchup
         self.pauses = pauses
@@ -100,7 +103,7 @@ class Control:
 
     def health(self) -> Health:
         last = self.reloader.last
-        mirror = self.launcher.facilities.mirror
+        mirror, counters = self.launcher.facilities.mirror, self.launcher.facilities.counters
         problem = self.ledger.problem
         well = last.ok and problem is None and not len(self._unwritten)
         return Health(
@@ -115,7 +118,7 @@ class Control:
             launches_refused=self.launcher.refused_count, missed_made_up=self.catchup.launched,
             missed_given_up=self.catchup.given_up,
             mirror_dropped_bytes=mirror.dropped_bytes if mirror else 0, log_lines_dropped=self.logs_dropped(),
-            store_failures=self.launcher.facilities.counters.store_failures, store_problem=problem,
+            store_failures=counters.store_failures, internal_errors=counters.internal_errors, store_problem=problem,
             unwritten_records=len(self._unwritten),
             connections=msgspec.structs.replace(self.connections(), not_accepted=self.accepts_failed()),
             reports=self.reports(), supervisors=self.supervisors.counts,
@@ -257,6 +260,7 @@ class Control:
             await answer.answered.wait()  # bounded by what an operation of the store may take
             if answer.refusal is not None:
                 return answer.refusal
+        await self.boot_runs.started_by_hand(entry.spec)
         return answer
 
     async def known(self, run: Run) -> None:
@@ -305,6 +309,7 @@ class Control:
         self.job(name)
         await self.pauses.resume(name, requested_by)
         self.pools.look_everywhere()
+        self.boot_runs.look()
 
     async def cancel_queued(self, pool: str, run_id: str, *, reason: str | None, requested_by: str | None) -> Run:
         """Take a waiting run out of a pool's queue. Raises Unknown, NotRunning (it waits no longer), StoreError."""

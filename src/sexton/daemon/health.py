@@ -48,6 +48,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     mirror_dropped_bytes: int
     log_lines_dropped: int
     store_failures: int
+    internal_errors: int
+    """Bugs of ours that cost no more than the run or the report they happened in."""
     store_problem: str | None
     unwritten_records: int
     connections: Connections

@@ -15,6 +15,8 @@ from sexton.store.port import JobHistory, ended_at
 REMEMBERED_RUNS = 20
 KEPT_LINES_BYTES = 64 * 1024
 SHOWN_LINES = 1000
+CHECK_PREFIX = "verify."
+"""Before the names of the streams of a check (`verify`) among the lines of its run."""
 
 
 class Skip:

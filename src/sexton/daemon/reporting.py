@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from sexton.daemon.jobs import JobEntry
@@ -50,6 +50,17 @@ class Reporting:
     def on_recorded(self, run: Run, record: RunRecord, *, permanent: bool) -> None:
         """Queue what the job wants told of it. Returns at once, and never raises. `permanent`: it is a failure, and no
         attempt follows."""
+        events = events_of(record, permanent=permanent)
+        self._tell(run, record, [event for event in events
+                                 if event is not ReportEvent.UNCONFIRMED or not run.told_unconfirmed])
+
+    def on_unconfirmed(self, run: Run, record: RunRecord) -> None:
+        """As `on_recorded`, of a run whose record may be long in coming: its process cannot be ended."""
+        self._tell(run, record, [ReportEvent.UNCONFIRMED], at_work=True)
+
+    def _tell(
+        self, run: Run, record: RunRecord, events: Sequence[ReportEvent], *, at_work: bool = False,
+    ) -> None:
         reports = run.job.reports
         if run.adopted and (job := self._job_named(run.job.name)) is not None:
             reports = job.reports  # what a supervisor keeps for a later daemon holds no secrets, and reports may
@@ -57,11 +68,10 @@ class Reporting:
             return
         try:
             wanted = [
-                (event, report) for event in events_of(record, permanent=permanent)
-                if (report := reports.of(event)) is not None
+                (event, report) for event in events if (report := reports.of(event)) is not None
             ]
             if wanted:
-                output, weight = self._output(run.capture)
+                output, weight = self._output(run.capture, at_work=at_work)
                 redact = run.unlocked.masks.text if run.unlocked is not None else _as_it_is
                 for event, report in wanted:
                     facts = Facts(event=event, job=run.job, record=record, output=output, redact=redact)
@@ -69,11 +79,12 @@ class Reporting:
         except Exception:
             logger.exception("Job %s: internal error in the reports of run %s", run.job.name, run.id)
 
-    def _output(self, capture: Capture | None) -> tuple[Callable[[], Output], int]:
+    def _output(self, capture: Capture | None, *, at_work: bool) -> tuple[Callable[[], Output], int]:
+        """Of one that is still `at_work` a thread could not read what grows: the last lines, now."""
         if capture is None:
             return Output, 0
         weight = capture.kept_bytes
-        if self.outbox.has_room_for(weight):
+        if not at_work and self.outbox.has_room_for(weight):
             return _Once(partial(_saved, capture)), weight
         lines = [(stream, line[:FEW_CHARACTERS]) for stream, line in capture.lines(FEW_LINES)]
         few = _output_of(lines, FEW_CHARACTERS, truncated=True)

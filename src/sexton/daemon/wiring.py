@@ -18,13 +18,13 @@ from typing import Any
 from sexton import __version__
 from sexton.config.diff import JobDiff
 from sexton.daemon import systemd
-from sexton.daemon.boot import run_boot_jobs
+from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.fleet import Fleet, dead_daemons
 from sexton.daemon.inbox import Inbox
-from sexton.daemon.jobs import REMEMBERED_RUNS, SHOWN_LINES, Jobs
+from sexton.daemon.jobs import CHECK_PREFIX, REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
 from sexton.daemon.node import NodeHome
@@ -184,8 +184,7 @@ class Daemon:
             remember(record)
             if (entry := jobs.get(run.job.name)) is not None:
                 entry.final_failures += fate is Fate.FINAL
-                lines = run.capture.saved()[-SHOWN_LINES:] if run.capture is not None else []
-                entry.keep_lines([(stream.value, line) for stream, line in lines])
+                entry.keep_lines(_last_lines(run))
 
         def on_started(run: Run) -> None:
             if (where := run.job.statsd) is not None:
@@ -207,7 +206,7 @@ class Daemon:
             on_silent=lambda holder, job: self._keep(fleet.settle_job(holder, job)),
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
             output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
-            on_started=on_started, vault=vault,
+            on_started=on_started, on_unconfirmed=reporting.on_unconfirmed, vault=vault,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
         self._logs.mask = vault.text
@@ -224,6 +223,7 @@ class Daemon:
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
         catchup = CatchUp(jobs, launcher, pauses, own, self._clock, durable=store.capabilities.durable)
         scheduler.made_up_for = catchup.fell_behind
+        boot_runs = BootRuns(jobs, launcher, pauses, own, durable=store.capabilities.durable)
         if store.capabilities.shared:
             one_fire = OneFire(store, home.identity, jobs, self._on_unavailable())
             one_fire.on_lost_fire = scheduler.launch_late
@@ -248,6 +248,7 @@ class Daemon:
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
             logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
+            boot_runs=boot_runs,
         )
         self._reloader = reloader
         control.containment_advice = self._advice
@@ -272,7 +273,7 @@ class Daemon:
         noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
         await retries.take_up(jobs.by_name())
         launcher.pools.open()
-        await run_boot_jobs(jobs, launcher, own, durable=store.capabilities.durable)
+        await boot_runs.run()
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
         living = self._live_among_nodes(store, fleet, slots, registry)
@@ -295,6 +296,7 @@ class Daemon:
             promises.cancel()
             noting.cancel()
             catchup.close()
+            boot_runs.close()
             await catchup.note_decided()
             await retries.close()
             watching.cancel()
@@ -378,6 +380,15 @@ def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> 
     changed: dict[str, JobSpec | None] = {spec.name: None for spec in changes.removed}
     changed.update({change.after.name: change.after for change in changes.changed})
     launcher.take_up_pools(settings.pools, changed)
+
+
+def _last_lines(run: Run) -> list[tuple[str, str]]:
+    """What the log view shows of it when nothing runs: its own lines, then those of its check."""
+    found: list[tuple[str, str]] = []
+    for part, prefix in ((run, ""), (run.check, CHECK_PREFIX)):
+        if part is not None and part.capture is not None:
+            found += [(prefix + stream.value, line) for stream, line in part.capture.saved()[-SHOWN_LINES:]]
+    return found
 
 
 def _containment_advice() -> str:

@@ -71,6 +71,7 @@ async def conduct(run: Run, daemon: Facilities) -> None:
                 await bring_down(Subject(run, _until))
         _end(run, daemon)
         await _look_for_leftovers(run)
+        _tell_unconfirmed(run, daemon)
         await drain_held_output(run, _until)
         if run.check is not None:
             await drain_held_output(run.check, _until)
@@ -250,6 +251,7 @@ async def _verify(run: Run, daemon: Facilities) -> None:
     run.check = check = check_of(run)
     run.mailbox.instead = check.mailbox
     await _start(check, daemon)
+    run.check_known.set()
     if check.started is not None:
         await _watch(check)
         if check.stop is not None:
@@ -275,6 +277,7 @@ def _end(run: Run, daemon: Facilities) -> None:
         run.unconfirmed = True
     else:
         run.freed.set()
+    run.check_known.set()
     run.ended.set()
 
 
@@ -323,6 +326,18 @@ async def _look_for_leftovers(run: Run) -> None:
     if run.stop is None and run.left and run.job.leftovers is Leftovers.REPORT:
         logger.warning("Job %s: run %s has ended and left %d process(es) behind: %s", run.job.name, run.id,
                        len(run.left), ", ".join(str(process.pid) for process in run.left))
+
+
+def _tell_unconfirmed(run: Run, daemon: Facilities) -> None:
+    """The record of a run whose process outlived the forced step waits for that process, which may take for ever; who
+    wants to hear of it hears now. (After a timeout the record does not wait for it.)"""
+    if run.stop is None or run.stop.cause is StopCause.TIMEOUT or run.started is None:
+        return
+    if run.process_gone or run.proven_gone or run.lost:
+        return
+    verdict = verdict_of(run)
+    run.told_unconfirmed = True
+    daemon.on_unconfirmed(run, replace(run.record(), outcome=verdict.outcome, fail_reason=verdict.fail_reason))
 
 
 async def _look_again(run: Run) -> None:

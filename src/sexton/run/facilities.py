@@ -46,6 +46,8 @@ class Facilities(msgspec.Struct, frozen=True):
     """Told of each run that has a process."""
     on_amended: Callable[[Run, RunRecord], None] = lambda run, record: None
     """Told when a record was written anew because its run was seen gone, or abandoned, later."""
+    on_unconfirmed: Callable[[Run, RunRecord], None] = lambda run, record: None
+    """Told of a run whose process outlived the forced step and whose record waits for it."""
     confining: Confining = msgspec.field(default_factory=Confining)
     counters: Counters = msgspec.field(default_factory=Counters)
     vault: Vault = msgspec.field(default_factory=Vault)

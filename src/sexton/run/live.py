@@ -126,9 +126,13 @@ class Run:
         self.left: tuple[Survivor, ...] = ()
         self.unconfirmed = False
         """Stopped, not proven gone, and it keeps its place."""
+        self.told_unconfirmed = False
+        """Whoever wants to hear that it could not be terminated has heard so before its record."""
         self.abandoned: Abandoned | None = None
         self.check: Run | None = None
         """The check of what it has done, while it is there and after."""
+        self.check_known = asyncio.Event()
+        """The check has been started, or there is none."""
         self.unchecked: Verification | None = None
         """Why there was none."""
         self.outcome: Outcome | None = None

@@ -40,6 +40,7 @@ async def record(run: Run, daemon: Facilities) -> None:
         logger.error("Job %s: the record of run %s could not be written (%s); it is tried again until it can be",
                      run.job.name, run.id, failure)
     except Exception:
+        daemon.counters.internal_errors += 1
         logger.exception("Job %s: internal error while recording run %s", run.job.name, run.id)
     finally:
         run.phase = Phase.RECORDED
@@ -47,7 +48,16 @@ async def record(run: Run, daemon: Facilities) -> None:
             daemon.registry.remove(run)
         run.intended.set()
         run.recorded.set()
-        daemon.on_recorded(run, made or run.record())
+        _tell(run, made or run.record(), daemon)
+
+
+def _tell(run: Run, made: RunRecord, daemon: Facilities) -> None:
+    """A bug in what follows a run (history, reports, retries) is counted: the place of the run is free all the same."""
+    try:
+        daemon.on_recorded(run, made)
+    except Exception:
+        daemon.counters.internal_errors += 1
+        logger.exception("Job %s: internal error after run %s was recorded", run.job.name, run.id)
 
 
 async def amend(run: Run, daemon: Facilities) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,6 +22,32 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Records survive the process, SIGKILL and power loss included."""
     shared: bool = False
     """Several daemons have it open at once, on one machine or many."""
+
+
+class Operations(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store has done of one kind since it was opened."""
+
+    done: int = 0
+    failed: int = 0
+    rounds: int = 0
+    """To the disk, each for one or many of them."""
+    seconds: float = 0.0
+    """Of all rounds together."""
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A store that counts what it does."""
+
+    @property
+    def operations(self) -> Mapping[str, Operations]:
+        """By kind: `read` and `write`. Never waits, and may be asked from any thread."""
+        ...
+
+    @property
+    def lost_notes(self) -> int:
+        """Writes that nobody waited for and that have failed."""
+        ...
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):

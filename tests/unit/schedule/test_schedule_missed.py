@@ -67,3 +67,19 @@ def test_an_interrupted_run_is_owed_and_a_finished_one_is_not() -> None:
     """By their occurrences, wherever the time that is looked at begins."""
     owed = owed_since(HOURLY, NOON, NOON + timedelta(hours=3), ALL, None, None, hours(-1), hours(2))
     assert owed.occurrences == hours(-1, 1, 3)
+
+
+@pytest.mark.parametrize("policy", [ONCE, ALL])
+def test_45_a_month_is_no_walk(policy: OnMissed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """45: However long nobody fired, no more than some hundreds of occurrences are looked at; those that are owed
+    are the newest, and it is said that the rest was not counted."""
+    asked, previous = [], Occurrences.previous
+
+    def counting(schedule: Occurrences, before: datetime) -> datetime | None:
+        asked.append(before)
+        return previous(schedule, before)
+
+    monkeypatch.setattr(Occurrences, "previous", counting)
+    owed = owed_since(every("* * * * * * *"), NOON - timedelta(days=30), NOON, policy, None)
+    assert len(asked) < 2000 and owed.occurrences[-1] == NOON
+    assert len(owed.occurrences) == (1 if policy is ONCE else MOST) and not owed.exact

@@ -7,13 +7,14 @@ import logging
 import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import TypeVar
 
 import msgspec
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, RunRecord
-from sexton.store.port import JobHistory
+from sexton.store.port import JobHistory, Operations
 from sexton.store.sqlite import statements
 from sexton.store.sqlite.fairness import Fairness
 
@@ -33,6 +34,13 @@ class Reader:
         self._connection = connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sexton-store-reader")
         self._fairness = Fairness(asyncio.get_running_loop())
+        self._done = self._failed = 0
+        self._seconds = 0.0
+
+    @property
+    def operations(self) -> Operations:
+        rounds = self._done + self._failed
+        return Operations(done=self._done, failed=self._failed, rounds=rounds, seconds=self._seconds)
 
     async def unfinished(self) -> list[RunRecord]:
         return await self._ask(lambda db: _lines(_one(db, statements.UNFINISHED, ())[0]))
@@ -94,11 +102,16 @@ class Reader:
     async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
         self._fairness.asked()
+        began = perf_counter()
         try:
-            return await loop.run_in_executor(self._thread, question, self._connection)
+            answer = await loop.run_in_executor(self._thread, question, self._connection)
+            self._done += 1
+            return answer
         except (sqlite3.Error, UnicodeError) as error:
+            self._failed += 1
             raise StoreError(f"the ledger could not be read: {error}") from error
         finally:
+            self._seconds += perf_counter() - began
             self._fairness.answered(1)
 
 

@@ -11,7 +11,7 @@ from sexton.model.errors import StoreError
 from sexton.model.run import Launch, Outcome, RunRecord
 from sexton.store.batch import Intend, Note, Prune, PutState, Record
 from sexton.store.local import LocalCoordination
-from sexton.store.port import Capabilities, JobHistory
+from sexton.store.port import Capabilities, JobHistory, Operations
 from sexton.store.sqlite.directory import DirectoryLock, deployment_directory, prepare_directory
 from sexton.store.sqlite.reader import Reader
 from sexton.store.sqlite.schema import open_reader, open_writer
@@ -60,6 +60,16 @@ class SqliteStore(LocalCoordination):
     @property
     def statistics(self) -> WriterStatistics:
         return WriterStatistics() if self._writer is None else self._writer.statistics
+
+    @property
+    def operations(self) -> Mapping[str, Operations]:
+        reader, done = self._reader, self.statistics
+        write = Operations(done=done.changes, failed=done.failed_changes, rounds=done.commits, seconds=done.seconds)
+        return {"read": Operations() if reader is None else reader.operations, "write": write}
+
+    @property
+    def lost_notes(self) -> int:
+        return self.statistics.lost_notes
 
     @property
     def problem(self) -> str | None:

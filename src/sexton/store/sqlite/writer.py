@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -45,6 +46,9 @@ class WriterStatistics(msgspec.Struct, frozen=True, kw_only=True):
     commits: int = 0
     changes: int = 0
     failed_changes: int = 0
+    lost_notes: int = 0
+    seconds: float = 0.0
+    """Of all rounds to the disk, also those that failed."""
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +99,8 @@ class Writer:
         """Handed over; the thread's own."""
         self._encode = msgspec.json.Encoder().encode
         self._take_up(opened)
-        self._commits = self._changes = self._failed = 0
+        self._commits = self._changes = self._failed = self._lost_notes = 0
+        self._seconds = 0.0
         self._loop = asyncio.get_running_loop()
         self._stopped = self._loop.create_future()
         self._fairness = Fairness(self._loop)
@@ -104,7 +109,8 @@ class Writer:
 
     @property
     def statistics(self) -> WriterStatistics:
-        return WriterStatistics(commits=self._commits, changes=self._changes, failed_changes=self._failed)
+        return WriterStatistics(commits=self._commits, changes=self._changes, failed_changes=self._failed,
+                                lost_notes=self._lost_notes, seconds=self._seconds)
 
     @property
     def problem(self) -> str | None:
@@ -226,11 +232,13 @@ class Writer:
 
     def _write(self, pending: Sequence[_Pending]) -> tuple[list[_Settled], list[str]]:
         """Commit the changes together; when one of them is at fault, one by one."""
+        began = perf_counter()
         try:
             self._find_ledger()
             asked, retired = self._commit([change for change, _ in pending])
         except Exception as error:
             # Nothing may end this thread while somebody waits for it.
+            self._seconds += perf_counter() - began
             if len(pending) > 1 and not _concerns_all(error):
                 return self._write_singly(pending)
             self._failed += len(pending)
@@ -238,6 +246,7 @@ class Writer:
                 self._trouble(error)
             return [(waiter, _failure(error)) for _, waiter in pending], []
         self._settled()
+        self._seconds += perf_counter() - began
         self._changes += len(pending)
         return [(waiter, asked if isinstance(change, Prune) else None) for change, waiter in pending], retired
 
@@ -302,6 +311,7 @@ class Writer:
     def _answer(self, settled: list[_Settled], retired: list[str]) -> None:
         unheard = [result for waiter, result in settled if waiter is None and isinstance(result, StoreError)]
         if unheard:
+            self._lost_notes += len(unheard)
             log.warning("%d notes on live runs were lost: %s", len(unheard), unheard[0])
         self._call(self._settle, settled, retired)
 
