@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 from aiohttp import web
 
-from sexton.api.routes import Answer, Media, Refused, Route, answer, control_of, problem
+from sexton.api.routes import Answer, Media, Route, answer, control_of
 from sexton.daemon.fleet import Fleet
 from sexton.store.coordination import Presence
 
@@ -48,7 +48,7 @@ class JobSet(msgspec.Struct, kw_only=True):
 
 
 async def list_nodes(request: web.Request) -> web.Response:
-    fleet = _fleet(request)
+    fleet = control_of(request).fleet
     if not fleet.shared:
         await fleet.announce()
     nodes = [_view(fleet, presence) for presence in fleet.seen()]
@@ -58,17 +58,10 @@ async def list_nodes(request: web.Request) -> web.Response:
 
 async def job_set_id(request: web.Request) -> web.Response:
     """Text, as the reference has it; JSON for whoever accepts it."""
-    fleet = _fleet(request)
+    fleet = control_of(request).fleet
     if "application/json" in request.headers.get("Accept", ""):
         return answer(JobSet(job_set_id=fleet.job_set_id(), jobs=fleet.facts().jobs))
     return web.Response(text=fleet.job_set_id())
-
-
-def _fleet(request: web.Request) -> Fleet:
-    fleet = control_of(request).fleet
-    if fleet is None:
-        raise Refused(503, "the daemon is still starting")
-    return fleet
 
 
 def _view(fleet: Fleet, presence: Presence) -> NodeView:
@@ -84,7 +77,7 @@ def _view(fleet: Fleet, presence: Presence) -> NodeView:
 
 ROUTES = (
     Route("GET", "/nodes", list_nodes, "The nodes that share the store, with what they run and hold",
-          {200: Answer("Nodes", NodeList), 503: problem("The daemon is still starting")}),
+          {200: Answer("Nodes", NodeList)}),
     Route("GET", "/job-set-id", job_set_id, "A digest of the loaded jobs: nodes with another one have other jobs",
-          {200: Answer("Digest", JobSet, Media.TEXT), 503: problem("The daemon is still starting")}),
+          {200: Answer("Digest", JobSet, Media.TEXT)}),
 )

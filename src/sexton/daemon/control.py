@@ -65,9 +65,11 @@ class Control:
         Reloader,
         supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
         logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses, catchup: CatchUp, sla: SlaWatch,
+        fleet: Fleet,
         boot_runs: BootRuns,
     ) -> None:
         self.boot_runs = boot_runs
+        self.fleet = fleet
         self.sla = sla
         self.catchup = catchup
         self.pauses = pauses
@@ -84,7 +86,6 @@ class Control:
         self.supervisors = supervisors
         self.logs_dropped = logs_dropped
         self.clock_watch = False
-        self.fleet: Fleet | None = None
         self.containment_advice: str | None = None
         self.connections: Callable[[], Connections] = Connections
         self.accepts_failed: Callable[[], int] = lambda: 0
@@ -125,8 +126,7 @@ class Control:
             configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
             clock_watch=self.clock_watch, slots_unanswered=self.launcher.facilities.counters.slots_unanswered,
             slots_lost=self.launcher.facilities.slots.lost if self.launcher.facilities.slots is not None else 0,
-            nodes=max(1, len(self.fleet.seen())) if self.fleet is not None else 1,
-            nodes_problem=self.fleet.problem if self.fleet is not None else None,
+            nodes=max(1, len(self.fleet.seen())), nodes_problem=self.fleet.problem,
         )
 
     def job(self, name: str) -> JobEntry:
@@ -343,9 +343,7 @@ class Control:
         over = record.phase is Phase.RECORDED and (kind is SignalKind.CANCEL or record.abandoned is not None)
         if over or (kind is SignalKind.ABANDON and record.stop is None):
             raise NotRunning(f"run {run_id} has ended")
-        there = None
-        if self.fleet is not None:
-            there = await self.fleet.ask(kind, record, reason=reason, requested_by=requested_by, force=force)
+        there = await self.fleet.ask(kind, record, reason=reason, requested_by=requested_by, force=force)
         if there is None:
             raise NotRunning(f"run {run_id} was started on node {record.launch.node}, which is not there now")
         logger.info("Job %s: node %s is asked to %s run %s", record.launch.job, there.facts.identity.name, kind.value,

@@ -248,7 +248,7 @@ class Daemon:
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
             logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
-            boot_runs=boot_runs,
+            fleet=fleet, boot_runs=boot_runs,
         )
         self._reloader = reloader
         control.containment_advice = self._advice
