@@ -30,7 +30,8 @@ def test_the_page_lists_them_all(rig: Rig) -> None:
     """Every metric of the scrape stands on the page with its labels, and no other does."""
     rig.start([{"name": "j", "command": "true", "schedule": "* * * * *", "monitorResources": True,
                 "resourceLimits": {"memory": "1G", "cpu": 1, "processes": 100}},
-               {"name": "k", "command": "exit 1", "schedule": NEVER, "sla": {"maxRuntimeSeconds": 9}}],
+               {"name": "k", "command": "exit 1", "schedule": NEVER, "sla": {"maxRuntimeSeconds": 9},
+                "concurrencyPolicy": "Forbid", "concurrencyScope": "cluster"}],
               state={"path": str(rig.folder / "state")})
     rig.recorded(rig.fire("j"))
     rig.recorded(rig.fire("k"))

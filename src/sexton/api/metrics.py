@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from sexton.api.job_metrics import daemon_figures, job_figures
+from sexton.api.node_metrics import node_figures
 from sexton.api.pool_metrics import pool_metrics
 from sexton.api.pools import PoolView, pool_view
 from sexton.api.state_metrics import state_figures
@@ -58,6 +59,7 @@ class _Collector:
         yield CounterMetricFamily("sexton_mirror_dropped_bytes", "Captured output not repeated: nobody read ours",
                                   value=health.mirror_dropped_bytes)
         yield from state_figures(self._control.ledger)
+        yield from node_figures(self._control)
         yield from daemon_figures(self._control)
         yield from job_figures(self._control)
         yield from pool_metrics(self._living.pools)
