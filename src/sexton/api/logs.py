@@ -16,6 +16,7 @@ from sexton.daemon.control import Control
 from sexton.daemon.jobs import CHECK_PREFIX, SHOWN_LINES
 from sexton.execution.capture import Follower
 from sexton.execution.messages import Stream
+from sexton.model.run import Phase
 from sexton.run.live import Run
 
 T = TypeVar("T")
@@ -104,6 +105,9 @@ async def run_log(request: web.Request) -> web.StreamResponse:
         return await _send_files(request, files)
     if live is not None and live.capture is not None:
         return web.Response(body=live.capture.so_far(), content_type="text/plain")
+    if record.launch.node != control.node:
+        where = "is being written" if record.phase is not Phase.RECORDED else "was kept"
+        raise Refused(404, f"the output of this run is not here; where it {where}, node {record.launch.node} has it")
     size = sum(s.bytes for s in (record.output.stdout, record.output.stderr) if s) if record.output else 0
     if size:
         raise Refused(404, "the output of this run was not kept (it is with a `state` section)")

@@ -239,6 +239,7 @@ STATE = Section(
         Option(name="topology", field="topology", kind=Kind.CHOICE, choices=Topology),
         Option(name="deploymentId", field="deployment_id", kind=Kind.IDENTIFIER),
         Option(name="maxRunsPerJob", field="max_runs_per_job", kind=Kind.INTEGER),
+        _seconds("maxRunAgeSeconds", "max_run_age_seconds"),
         Option(
             name="onStoreUnavailable",
             field="on_store_unavailable",

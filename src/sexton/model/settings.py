@@ -61,6 +61,8 @@ class StateSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     deployment_id: str = "default"
     max_runs_per_job: int = 1000
     """Recorded runs (with their output files) kept of each job; 0 or less keeps all."""
+    max_run_age_seconds: float = 0.0
+    """Recorded runs that ended longer ago are forgotten; 0 or less keeps them."""
     on_store_unavailable: OnStoreUnavailable = OnStoreUnavailable.DEGRADE
     slot_ttl_seconds: float = 30.0
     gc_grace_seconds: float = 604800.0
