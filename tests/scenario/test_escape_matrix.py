@@ -10,6 +10,8 @@ import pytest
 from escape_walk import Seen, not_here, walk_at
 from escapes import CASES, Case, Level, unavailable
 
+pytestmark = pytest.mark.storm
+
 LEVELS_AT_A_TIME = 2
 WRITE = "SEXTON_WRITE_DOCS"
 """Set it to write the page instead of comparing it."""

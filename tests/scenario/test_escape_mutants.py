@@ -13,6 +13,8 @@ from escapes import CASES, Level, unavailable
 
 import sexton
 
+pytestmark = pytest.mark.storm
+
 PACKAGE = Path(sexton.__file__).parent
 END_SECONDS = 4.0
 
