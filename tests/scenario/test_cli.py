@@ -290,6 +290,15 @@ def test_runs_can_be_chosen(place: Place) -> None:
     assert "no such runs" in place.run("runs", "--node", "elsewhere").out
 
 
+def test_the_job_set_id_is_that_of_the_daemon(place: Place) -> None:
+    """From the files and from the daemon; a configuration with errors has none."""
+    told = place.run("-c", str(place.config), "--job-set-id", url=False)
+    assert (told.status, told.err) == (0, "")
+    assert told.out.strip() == place.run("nodes", "--json").json["nodes"][0]["job_set_id"]
+    (place.folder / "bad.yaml").write_text("jobs: 1\n")
+    assert place.run("-c", "bad.yaml", "--job-set-id", url=False).status == 1
+
+
 def test_the_nodes_of_a_store_of_its_own_are_this_one(place: Place) -> None:
     """One line, and a word on how there could be more."""
     told = place.run("nodes").out

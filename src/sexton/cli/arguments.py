@@ -58,6 +58,10 @@ def make_parser() -> Parser:
     parser.add_argument(
         "-v", "--validate-config", action="store_true", help="check the configuration and exit"
     )
+    parser.add_argument(
+        "--job-set-id", action="store_true",
+        help="print a digest of the jobs and exit: nodes with another one have other jobs",
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     _add_check(commands)

@@ -53,6 +53,18 @@ def check(paths: Sequence[str], *, as_json: bool) -> int:
     return Exit.FAILED if any(found.errors for _, found in results) else Exit.OK
 
 
+def job_set_id(path: str) -> int:
+    """The digest alone on standard output. Exit status 1, and every finding, when there is an error."""
+    from sexton.run.identity import job_set_id_of
+
+    found = loading.load_here(path)
+    if found.errors:
+        _tell(found, "")
+        return Exit.FAILED
+    print(job_set_id_of(found.jobs), flush=True)
+    return Exit.OK
+
+
 def _shown(text: str) -> str:
     if text.isprintable():
         return text

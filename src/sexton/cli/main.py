@@ -16,12 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     config = options.config or DEFAULT_CONFIG
-    if options.command is None and not options.validate_config:
+    if options.command is None and not (options.validate_config or options.job_set_id):
         from sexton.cli.daemon import run_daemon
 
         return run_daemon(config, options.log_level)
-    if options.command is not None and options.validate_config:
-        parser.error("-v stands for a command: `sexton -c PATH -v`")
+    if options.command is not None and (options.validate_config or options.job_set_id):
+        flag = "-v" if options.validate_config else "--job-set-id"
+        parser.error(f"{flag} stands for a command: `sexton -c PATH {flag}`")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
@@ -38,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace, config: str) -> int:
     if options.command in (None, "check"):
-        from sexton.cli.check import check
+        from sexton.cli.check import check, job_set_id
 
         if options.command is None:
-            return check([config], as_json=False)
+            return job_set_id(config) if options.job_set_id else check([config], as_json=False)
         return check(options.paths, as_json=options.json)
     if options.command == "doctor":
         from sexton.cli.doctor import doctor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -16,7 +15,7 @@ from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import RunRecord
-from sexton.run.identity import definition_of
+from sexton.run.identity import job_set_id_of
 from sexton.run.registry import Registry
 from sexton.run.silent import settle_silent
 from sexton.run.slots import Slots, bounded
@@ -63,10 +62,9 @@ class Fleet:
         )
 
     def job_set_id(self) -> str:
-        """The same on nodes that have loaded the same jobs, in whatever order and from whatever files."""
+        """Of the jobs that are loaded now."""
         if self._job_set[0] != self._jobs.version:
-            told = sorted(f"{spec.name}\0{definition_of(spec)}" for spec in self._jobs.specs())
-            self._job_set = self._jobs.version, hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
+            self._job_set = self._jobs.version, job_set_id_of(self._jobs.specs())
         return self._job_set[1]
 
     def seen(self) -> Sequence[Presence]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -19,6 +20,13 @@ def definition_of(spec: JobSpec) -> str:
     """A digest of all that the job is, wherever it stands in the configuration."""
     told = msgspec.json.encode(msgspec.structs.replace(spec, place=Place("", 0, 0)))
     return hashlib.sha256(told).hexdigest()[:32]
+
+
+def job_set_id_of(specs: Iterable[JobSpec]) -> str:
+    """A digest of a set of jobs: the same on nodes that have the same jobs, in whatever order and from whatever
+    files."""
+    told = sorted(f"{spec.name}\0{definition_of(spec)}" for spec in specs)
+    return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
 
 
 def bound_at(instant: datetime) -> str:
