@@ -111,14 +111,20 @@ async def test_a_lease_that_is_not_renewed_lapses_and_its_taker_hears_of_the_sil
 
 
 async def test_a_renewed_lease_does_not_lapse(pair: Pair) -> None:
-    """Renewals keep it, for several times its time to live, with the same fence."""
+    """Renewals keep it, for several times its time to live, with the same fence. (A machine that is too busy to renew in
+    time proves nothing.)"""
     lease = await granted(pair.a, "slots/x", A, TTL)
     end = time.monotonic() + 3 * TTL
-    while time.monotonic() < end:
+    while (began := time.monotonic()) < end:
         answer = await pair.a.renew(lease, TTL)
         assert isinstance(answer, Granted) and answer.lease == lease
-        assert isinstance(await pair.b.claim("slots/x", B, TTL), Denied)
+        asked = await pair.b.claim("slots/x", B, TTL)
+        if time.monotonic() - began > TTL:
+            pytest.skip("this machine is too busy to renew a lease in time")
+        assert isinstance(asked, Denied)
         await asyncio.sleep(TTL / 6)
+        if time.monotonic() - began > TTL:
+            pytest.skip("this machine is too busy to renew a lease in time")
 
 
 async def test_a_lapsed_lease_that_nobody_took_is_renewed(pair: Pair) -> None:

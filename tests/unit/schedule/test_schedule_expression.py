@@ -238,7 +238,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.lists(st.text(alphabet="0123456789*/-,LWH", min_size=1, max_size=6), min_size=5, max_size=5))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_resolved_form_says_the_same(tokens: list[str]) -> None:
     """The resolved form can be read again and means what the text meant."""
     try:
