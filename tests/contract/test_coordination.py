@@ -111,8 +111,8 @@ async def test_a_lease_that_is_not_renewed_lapses_and_its_taker_hears_of_the_sil
 
 
 async def test_a_renewed_lease_does_not_lapse(pair: Pair) -> None:
-    """Renewals keep it, for several times its time to live, with the same fence. (A machine that is too busy to renew in
-    time proves nothing.)"""
+    """Renewals keep it, for several times its time to live, with the same fence. (A machine that is too busy to renew
+    in time proves nothing.)"""
     lease = await granted(pair.a, "slots/x", A, TTL)
     end = time.monotonic() + 3 * TTL
     while (began := time.monotonic()) < end:
