@@ -21,7 +21,7 @@ GIVEN_UP = "Job j: the foreign holder ({}) did not yield its cluster concurrency
 def test_the_holder_yields_at_once(nodes: Nodes, hooks: HookSink) -> None:
     """At the default time to live, a holder whose run ends at once hands over in under two seconds. The start answers
     202 with the run's id. The outgoing run is replaced: not a failure, not reported, not retried."""
-    report = {"report": {"webhook": {"url": hooks.url}},
+    report = {"report": {"webhook": {"url": {"value": hooks.url("ok")}}},
               "retry": {"maximumRetries": 3, "initialDelay": 1, "maximumDelay": 1, "backoffMultiplier": 1}}
     a, b = nodes.start(nodes.job("Replace", onFailure=report, onSuccess={"report": report["report"]}),
                        slotTtlSeconds=30)
@@ -40,7 +40,7 @@ def test_the_holder_yields_at_once(nodes: Nodes, hooks: HookSink) -> None:
     assert record["outcome"] == "replaced" and record["stop"]["cause"] == "replaced" and record["exit_code"] != 0
     assert b.run(body["run"])["phase"] == "running" and b.slot()["held"] and not a.slot()["held"]
     time.sleep(1.5)  # a retry would have come
-    assert len(nodes.marked("start")) == 2 and not hooks.bodies() and not a.lines("retry #")
+    assert len(nodes.marked("start")) == 2 and not hooks.requests and not a.lines("retry #")
 
 
 def test_the_new_one_starts_when_the_old_tree_is_gone(nodes: Nodes) -> None:
@@ -113,9 +113,7 @@ def test_a_silent_holder_is_outwaited(folder_nodes: Nodes) -> None:
     finally:
         a.signal(signal.SIGCONT)
     a.logged("was taken over by b while it is still running here")
-    a.logged("node b asked for slot", seconds=8)
-    assert len(a.live()) == 1, "a request to an earlier holder concerns nobody: its run goes on (slotLost: continue)"
-    assert not a.lines("requested this instance be replaced")
+    assert len(a.live()) == 1 and not a.lines("requested this instance be replaced")
 
 
 def test_a_pursuit_can_be_cancelled(folder_nodes: Nodes) -> None:

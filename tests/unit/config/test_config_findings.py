@@ -64,7 +64,7 @@ CASES: list[tuple[str, str | bytes, str, tuple[str, ...]]] = [
     ("an empty shell", job("shell: ''"), "5:12", ("`shell` is empty",)),
     ("a user that cannot be", job("user: -5"), "5:11", ("no id -5",)),
     ("Allow over nodes", job("concurrencyScope: cluster") + "state: {path: s}\n", "5:23",
-     ("'a'", "(the default)")),
+     ("Job a:", "(the default)")),
     ("kept without state", job("onDaemonLoss: keep"), "2:5", ("requires a `state` section", "job(s): a")),
     ("a misspelt loss", job("onDaemonLoss: keeps"), "5:19", ("kill, keep", "did you mean `keep`")),
     ("a job that is a text", "jobs:\n  - backup\n", "2:5", ("expected a job", "'backup'")),
