@@ -106,7 +106,7 @@ def test_a_mount_that_hangs(tmp_path: Path, mount: MemoryMount) -> None:
             status, _ = a.start_job("k")
             took = time.time() - hung
             assert status == 200 and 8 < took < 25, took
-            a.logged("Job k: cannot claim its cluster concurrency slot (", "did not answer within 10 seconds", DEGRADED[1])
+            a.logged("Job k: cannot claim its cluster concurrency slot (", "not answer within 10 seconds", DEGRADED[1])
             a.logged("Job j: its cluster concurrency slot could not be renewed")
             until(lambda: len(nodes.marked("start")) == 2, 15, "the run of k")
         finally:
