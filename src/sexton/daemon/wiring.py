@@ -53,7 +53,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec
+from sexton.model.job import JobSpec, RunOn
 from sexton.model.run import Outcome, RunRecord
 from sexton.model.settings import Configuration, OnStoreUnavailable, Settings, StateSettings
 from sexton.outcome.retry import Fate
@@ -67,6 +67,7 @@ from sexton.run.registry import Registry
 from sexton.run.remnant import find_remnants
 from sexton.run.requeue import requeue
 from sexton.run.retries import Retries
+from sexton.run.slotloss import SlotLoss
 from sexton.run.slots import Slots
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
@@ -165,6 +166,7 @@ class Daemon:
         measures, statsd = Measures(), Statsd()
         node, vault, kept = home.identity.name, Vault(), self._kept
         slots = Slots(store, home.identity, self._slot_ttl)
+        SlotLoss(registry, slots)
         fleet = Fleet(home, store, jobs, registry, slots, self._clock)
         own = NodeState(store, node) if store.capabilities.shared else store
         reporting = Reporting(jobs.spec_of, vault, node)
@@ -200,6 +202,8 @@ class Daemon:
             retries.refused(run)
             if run.refusal is not None and (entry := jobs.get(run.job.name)) is not None:
                 entry.skip(self._clock.now(), run.refusal.message, run.launch.scheduled_for)
+            if fleet.one_fire is not None and run.job.run_on is RunOn.ONE_NODE:
+                self._keep(fleet.one_fire.decline(run.job.name, run.launch.scheduled_for))
 
         facilities = Facilities(
             slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=on_refused,
@@ -242,7 +246,6 @@ class Daemon:
         for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
         await requeue(store, launcher, jobs.by_name(), remember, self._is_ours)
-        await fleet.succeed()
         fleet.on_settled = remember
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
@@ -276,6 +279,7 @@ class Daemon:
         await boot_runs.run()
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
+        await fleet.succeed()
         living = self._live_among_nodes(store, fleet, slots, registry)
         try:
             await self._until_stopped(scheduling)
