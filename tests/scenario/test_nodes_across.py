@@ -163,3 +163,12 @@ def test_abandon_from_another_node(folder_nodes: Nodes) -> None:
         assert b.http("POST", f"/runs/{run}/abandon")[0] == 409
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_pause_holds_on_every_node(folder_nodes: Nodes) -> None:
+    """Told to one node, the others hear of it with their next look, of the pause and of its end."""
+    a, b = folder_nodes.start({"name": "j", "command": "true", "schedule": NEVER})
+    assert a.http("POST", "/jobs/j/pause", {"note": "moving house", "by": "ops"})[0] == 200
+    until(lambda: (b.job()["paused"] or {}).get("note") == "moving house", 3 * TTL, "the pause on the other node")
+    assert b.http("POST", "/jobs/j/resume")[0] == 200
+    until(lambda: a.job()["paused"] is None, 3 * TTL, "the end of the pause")

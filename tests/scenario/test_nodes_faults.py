@@ -56,8 +56,8 @@ def server() -> Iterator[PostgresServer]:
         made.start()
         yield made
     finally:
-        if made.process is not None and made.process.poll() is None:
-            made.process.send_signal(signal.SIGCONT)
+        if made.pid is not None:
+            thaw(made)
         made.end()
 
 
@@ -265,10 +265,5 @@ def thaw(server: PostgresServer) -> None:
 
 def _signal_all(server: PostgresServer, number: signal.Signals) -> None:
     """The server and its backends, each of which leads a session of its own."""
-    assert server.process is not None
-    for pid in (server.process.pid, *children_of(server.process.pid)):
+    for pid in server.processes():
         os.kill(pid, number)
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from sexton import __version__
@@ -29,6 +29,10 @@ KEEP_FIRES = timedelta(days=7)
 """How long it is remembered which occurrences the fleet has fired."""
 
 
+async def _nothing() -> None:
+    pass
+
+
 class Fleet:
     def __init__(
         self, home: NodeHome, store: Store, jobs: Jobs, registry: Registry, slots: Slots, clock: Clock,
@@ -47,6 +51,8 @@ class Fleet:
         self.problem: str | None = None
         """Why the other nodes are not seen now."""
         self.one_fire: OneFire | None = None
+        self.refresh: Callable[[], Awaitable[None]] = _nothing
+        """What else is to be read anew at each look: what other nodes were told."""
         self.on_settled: Callable[[RunRecord], None] = lambda record: None
         """Told of each run of a silent node that we have recorded."""
 
@@ -136,6 +142,7 @@ class Fleet:
             elif identity.name == self.me.name:
                 self._tell_once(f"name {identity.id}", f"another node calls itself {identity.name}, too: give each its "
                                 "own `nodeName` in `state`")
+        await self.refresh()
         self._jobs.merge(await bounded(self._store.news(REMEMBERED_RUNS)))
         if self._clock.now() - self._forgot > KEEP_FIRES / 7:
             self._forgot = self._clock.now()

@@ -18,12 +18,12 @@ from typing import Any
 from sexton import __version__
 from sexton.config.diff import JobDiff
 from sexton.daemon import systemd
+from sexton.daemon.beside import live_beside_runs
 from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.fleet import Fleet, dead_daemons
-from sexton.daemon.inbox import Inbox
 from sexton.daemon.jobs import CHECK_PREFIX, REMEMBERED_RUNS, SHOWN_LINES, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
@@ -33,6 +33,7 @@ from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
 from sexton.daemon.reporting import Reporting
+from sexton.daemon.retention import Retention
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.sla import SlaWatch
@@ -246,7 +247,7 @@ class Daemon:
         for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
         await requeue(store, launcher, jobs.by_name(), remember, self._is_ours)
-        fleet.on_settled = remember
+        fleet.on_settled, fleet.refresh = remember, pauses.recall
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
             supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
@@ -280,7 +281,7 @@ class Daemon:
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
         await fleet.succeed()
-        living = self._live_among_nodes(store, fleet, slots, registry)
+        living = live_beside_runs(store, fleet, slots, registry, self._retention(store, home))
         try:
             await self._until_stopped(scheduling)
             systemd.stopping()
@@ -312,16 +313,10 @@ class Daemon:
             await fleet.end()
         await scheduling
 
-    @staticmethod
-    def _live_among_nodes(store: Store, fleet: Fleet, slots: Slots, registry: Registry) -> list[asyncio.Task[None]]:
-        """What a node does beside its runs where there are others."""
-        if not store.capabilities.shared:
-            return []
-        inbox = Inbox(store, fleet.me.id, registry, slots)
-        return [
-            asyncio.create_task(slots.keep_renewing(), name="slots"), asyncio.create_task(fleet.run(), name="nodes"),
-            asyncio.create_task(inbox.run(), name="inbox"),
-        ]
+    def _retention(self, store: Store, home: NodeHome) -> Retention:
+        state = self._configuration.settings.state
+        age = state.max_run_age_seconds if state is not None else 0.0
+        return Retention(store, home.identity, self._clock, age, self._forget_output)
 
     def _slot_ttl(self) -> float:
         reloader = getattr(self, "_reloader", None)
