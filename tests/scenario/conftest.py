@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import rig as rig_module
 from keep_kit import end_processes_in
+from nodes_kit import DIRECTORY, POSTGRES, STORES, Nodes, nodes_on
 from refused_kit import weak_daemon
 from rig import Rig
 from sinks import HookSink, MailSink
@@ -51,3 +52,26 @@ def hooks() -> Iterator[HookSink]:
     sink = HookSink()
     yield sink
     sink.close()
+
+
+@pytest.fixture(params=STORES)
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
+    """Daemons on one store; the test runs once with each kind of store."""
+    kind = request.param
+    place = request.getfixturevalue("database") if kind == POSTGRES else str(tmp_path / "store")
+    with nodes_on(tmp_path, kind, place) as made:
+        yield made
+
+
+@pytest.fixture
+def folder_nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Daemons on a shared folder, where the kind of store does not matter."""
+    with nodes_on(tmp_path, DIRECTORY, str(tmp_path / "store")) as made:
+        yield made
+
+
+@pytest.fixture
+def database_nodes(tmp_path: Path, database: str) -> Iterator[Nodes]:
+    """Daemons on a database."""
+    with nodes_on(tmp_path, POSTGRES, database) as made:
+        yield made

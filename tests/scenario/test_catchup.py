@@ -118,4 +118,4 @@ def test_it_needs_a_store(rig: Rig, policy: str) -> None:
     """Without one nobody knows what was missed: an error, with a place."""
     rig.write([{"name": "j", "command": "true", "schedule": "@daily", "onMissed": policy}])
     process = rig.spawn()
-    assert process.wait(20) == 1 and f"onMissed {policy} needs a `state` section" in rig.log()
+    assert process.wait(20) == 1 and f"onMissed {policy} requires a `state` section" in rig.log()

@@ -406,7 +406,7 @@ def test_without_state_it_is_refused(rig: Rig) -> None:
     rig.write([kept("true")])
     process = rig.spawn()
     assert process.wait(20) == 1
-    assert "onDaemonLoss keep needs a `state` section" in rig.log()
+    assert "onDaemonLoss keep requires a `state` section" in rig.log()
 
 
 def test_in_its_first_daemon_it_is_like_any_other(rig: Rig, tmp_path: Path) -> None:

@@ -49,8 +49,7 @@ class JobSet(msgspec.Struct, kw_only=True):
 
 async def list_nodes(request: web.Request) -> web.Response:
     fleet = control_of(request).fleet
-    if not fleet.shared:
-        await fleet.announce()
+    await fleet.look()
     nodes = [_view(fleet, presence) for presence in fleet.seen()]
     nodes.sort(key=lambda node: (node.name, node.id))
     return answer(NodeList(shared=fleet.shared, problem=fleet.problem, nodes=nodes))

@@ -144,9 +144,8 @@ class JobReader:
             by_default = "" if "concurrencyPolicy" in nodes else " (the default)"
             self._reading.error(
                 node,
-                f"job {spec.name!r}: concurrencyScope cluster bounds nothing with concurrencyPolicy "
-                f"Allow{by_default}",
-                "set Forbid or Replace, or leave out concurrencyScope",
+                f"Job {spec.name}: concurrencyScope: cluster has no effect with concurrencyPolicy: Allow{by_default}",
+                "set Forbid or Replace, or drop concurrencyScope",
             )
 
 

@@ -169,7 +169,7 @@ class _Assembly:
         scoped = [job for job in self._jobs if job.concurrency_scope is ConcurrencyScope.CLUSTER]
         elected = [job for job in self._jobs if job.run_on is RunOn.ONE_NODE]
         shared = "(the shared store is what coordinates the nodes)"
-        self._needs_state("concurrencyScope cluster", scoped, shared, most=len(scoped))  # the page names each of them
+        self._needs_state("concurrencyScope: cluster", scoped, shared, most=len(scoped))  # the page names each of them
         self._needs_state("runOn one-node", elected, shared)
         state = self._settings.get("state")
         if state is not None and state.topology is Topology.SINGLE_NODE and (scoped or elected):
@@ -190,7 +190,8 @@ class _Assembly:
         if not jobs or "state" in self._once:
             return
         because = f" {why}" if why else ""
-        message = f"{what} needs a `state` section{because}, and there is none; offending job(s): {_named(jobs, most)}"
+        names = _named(jobs, most)
+        message = f"{what} requires a `state` section{because}, but none is configured; offending job(s): {names}"
         self._reading.report(Severity.ERROR, jobs[0].place, message, "add `state: {path: ...}`")
 
     def configuration(self) -> Configuration:

@@ -84,6 +84,9 @@ class Fleet:
         """Ask the node that a run lives on for something. Returns the node; None when it is not there any more. Raises
         StoreError."""
         there = self.node(run.launch.daemon)
+        if there is None or self.is_silent(there):  # it may have come, or come back, since we looked
+            self._seen = await bounded(self._store.nodes())
+            there = self.node(run.launch.daemon)
         if there is None or there.facts.identity.id == self.me.id or self.is_silent(there):
             return None
         await bounded(self._store.send(Signal(
@@ -99,6 +102,14 @@ class Fleet:
         await bounded(self._store.announce(self.facts()))
         self._seen = await bounded(self._store.nodes())
 
+    async def look(self) -> None:
+        """See the nodes as they are now; where the store does not answer, as they were."""
+        try:
+            await self.announce()
+            self.problem = None
+        except StoreError as failure:
+            self._tell_problem(failure)
+
     async def run(self) -> None:
         """For ever, every third of the slots' time to live."""
         while True:
@@ -108,9 +119,12 @@ class Fleet:
                 await self._tend()
                 self.problem = None
             except StoreError as failure:
-                if self.problem is None:
-                    logger.warning("the other nodes cannot be seen now: %s", failure)
-                self.problem = str(failure)
+                self._tell_problem(failure)
+
+    def _tell_problem(self, failure: StoreError) -> None:
+        if self.problem is None:
+            logger.warning("the other nodes cannot be seen now: %s", failure)
+        self.problem = str(failure)
 
     async def _tend(self) -> None:
         for presence in self._seen:
@@ -144,7 +158,7 @@ class Fleet:
         for record in await settle_silent(self._store, node.id, self._clock.now(), spare_kept=just_died):
             self.on_settled(record)
         if self.one_fire is not None:
-            await self.one_fire.make_up_for(node.id, self._clock.now())
+            await self.one_fire.make_up_for(node.id, self._clock.now() - timedelta(seconds=presence.silent_for))
         if not just_died:  # otherwise there may be kept runs left to settle
             await bounded(self._store.leave(node.id))
         await bounded(self._store.release(lease.lease))

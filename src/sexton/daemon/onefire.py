@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from sexton.daemon.jobs import REMEMBERED_RUNS, JobEntry, Jobs
@@ -16,10 +16,12 @@ from sexton.store.coordination import Store
 
 logger = logging.getLogger("sexton.schedule")
 
-LOOK_BACK = timedelta(hours=1)
-"""How old an occurrence may be that a dead node had claimed and did not start, to be fired all the same."""
+LOOK_BACK = timedelta(minutes=2)
+"""How long before its last sign of life a dead node may have claimed an occurrence that it did not start: a start takes
+seconds, but the clock of the node may be off."""
 AGAIN = "\0again"
 """Under the job's name with this, the second claim of such an occurrence is unique, too."""
+MOST_KNOWN = 1000
 
 
 class OneFire:
@@ -54,22 +56,39 @@ class OneFire:
             logger.debug("Job %s: the run due at %s is another node's", name, scheduled_for.isoformat())
         return ours
 
-    async def make_up_for(self, dead: str, now: datetime) -> None:
+    async def decline(self, job: str, scheduled_for: datetime) -> None:
+        """Of an occurrence that is ours, and that we have decided not to start: should we die, nobody makes up for
+        it."""
+        try:
+            await bounded(self._store.claim_fire(job + AGAIN, scheduled_for, self._me))
+        except StoreError as failure:
+            logger.debug("Job %s: that the run due at %s is skipped cannot be noted: %s", job,
+                         scheduled_for.isoformat(), failure)
+
+    async def make_up_for(self, dead: str, last_seen: datetime) -> None:
         """Fire what a dead node (by its identity) had claimed and did not start: the ledger knows of no run for it, so
         no process of it ever was. Raises StoreError."""
         for entry in list(self._jobs):
             if entry.spec.run_on is not RunOn.ONE_NODE or not entry.spec.enabled:
                 continue
             name = entry.spec.name
-            claimed = [fire.scheduled_for for fire in await bounded(self._store.fired(name, now - LOOK_BACK))
-                       if fire.by == dead]
+            since = last_seen - LOOK_BACK - timedelta(seconds=entry.spec.jitter or 0)
+            claimed = [fire.scheduled_for for fire in await bounded(self._store.fired(name, since)) if fire.by == dead]
             if not claimed:
                 continue
-            known = {record.launch.scheduled_for for record in await bounded(self._store.runs(job=name, limit=1000))}
-            for scheduled_for in claimed:
-                if scheduled_for not in known and await bounded(
+            known = {record.launch.scheduled_for
+                     for record in await bounded(self._store.runs(job=name, limit=MOST_KNOWN))} - {None}
+            for scheduled_for in not_started(claimed, known):
+                if await bounded(
                     self._store.claim_fire(name + AGAIN, scheduled_for, self._me)
                 ):
                     logger.warning("Job %s: a node died between claiming the run due at %s and starting it; it is "
                                    "fired here", name, scheduled_for.isoformat())
                     self.on_lost_fire(entry, scheduled_for)
+
+
+def not_started(claimed: Sequence[datetime], known: Collection[datetime | None]) -> list[datetime]:
+    """Of the claimed occurrences those without a run. Before the oldest run that is known the ledger may have forgotten
+    some, and says nothing."""
+    oldest = min((at for at in known if at is not None), default=None)
+    return [at for at in claimed if at not in known and (oldest is None or at > oldest)]

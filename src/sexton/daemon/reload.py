@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -173,7 +174,12 @@ class Reloader:
 
 
 def with_new_ttl(here: StateSettings | None, new: StateSettings | None) -> StateSettings | None:
-    """The same store as it is, with the new life of its slots: that holds from the next claim or renewal on."""
-    if here is None or new is None:
+    """The section in force, with what can be taken up while the same store stays open. A path that is only spelled
+    otherwise is the same."""
+    if here is None or new is None or _place(here) != _place(new):
         return here
-    return msgspec.structs.replace(here, slot_ttl_seconds=new.slot_ttl_seconds)
+    return msgspec.structs.replace(here, slot_ttl_seconds=new.slot_ttl_seconds, path=new.path)
+
+
+def _place(state: StateSettings) -> tuple[str | None, str | None, str]:
+    return os.path.realpath(state.path) if state.path is not None else None, state.url, state.deployment_id

@@ -101,23 +101,26 @@ class Scheduler:
     async def _launch_if_ours(self, one_fire: OneFire, entry: JobEntry, due: Due) -> None:
         if await one_fire.is_ours(entry, due.scheduled_for) and not self.stopped:
             await self._supervisors.settle()
-            self._launch_here(entry, due)
+            if not self._launch_here(entry, due):
+                await one_fire.decline(due.job, due.scheduled_for)
 
     def launch_late(self, entry: JobEntry, scheduled_for: datetime) -> None:
         """An occurrence that is past, and that is ours all the same."""
         self._launch_here(entry, Due(entry.spec.name, scheduled_for))
 
-    def _launch_here(self, entry: JobEntry, due: Due) -> None:
+    def _launch_here(self, entry: JobEntry, due: Due) -> bool:
+        """Whether there is a run now."""
         if (why := self._held_back(entry)) is not None:
             entry.skip(self._clock.now(), why, due.scheduled_for)
             logger.info("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(), why)
-            return
+            return False
         answer = self._launcher.launch(entry.spec, Trigger.SCHEDULE, scheduled_for=due.scheduled_for)
         if isinstance(answer, Refuse):
             entry.skip(self._clock.now(), answer.message, due.scheduled_for)
             if answer.refusal is not Refusal.STILL_RUNNING:  # the launcher has told of that
                 logger.warning("Job %s: the run due at %s is skipped: %s", due.job, due.scheduled_for.isoformat(),
                                answer.message)
+        return not isinstance(answer, Refuse)
 
     def _held_back(self, entry: JobEntry) -> str | None:
         """Why a scheduled launch, and only such a one, must not happen now."""

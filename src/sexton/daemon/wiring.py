@@ -53,7 +53,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec
+from sexton.model.job import JobSpec, RunOn
 from sexton.model.run import Outcome, RunRecord
 from sexton.model.settings import Configuration, OnStoreUnavailable, Settings, StateSettings
 from sexton.outcome.retry import Fate
@@ -67,6 +67,7 @@ from sexton.run.registry import Registry
 from sexton.run.remnant import find_remnants
 from sexton.run.requeue import requeue
 from sexton.run.retries import Retries
+from sexton.run.slotloss import SlotLoss
 from sexton.run.slots import Slots
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
@@ -165,6 +166,7 @@ class Daemon:
         measures, statsd = Measures(), Statsd()
         node, vault, kept = home.identity.name, Vault(), self._kept
         slots = Slots(store, home.identity, self._slot_ttl)
+        SlotLoss(registry, slots)
         fleet = Fleet(home, store, jobs, registry, slots, self._clock)
         own = NodeState(store, node) if store.capabilities.shared else store
         reporting = Reporting(jobs.spec_of, vault, node)
@@ -200,6 +202,9 @@ class Daemon:
             retries.refused(run)
             if run.refusal is not None and (entry := jobs.get(run.job.name)) is not None:
                 entry.skip(self._clock.now(), run.refusal.message, run.launch.scheduled_for)
+            due, one_fire = run.launch.scheduled_for, fleet.one_fire
+            if due is not None and one_fire is not None and run.job.run_on is RunOn.ONE_NODE:
+                self._keep(one_fire.decline(run.job.name, due))
 
         facilities = Facilities(
             slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=on_refused,
@@ -251,6 +256,7 @@ class Daemon:
             fleet=fleet, boot_runs=boot_runs,
         )
         self._reloader = reloader
+        control.fleet = fleet
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
         control.logs_suppressed = lambda: self._logs.suppressed

@@ -42,6 +42,8 @@ async def enter(run: Run, daemon: Facilities, until: Until) -> bool:
         daemon.on_admitted(run)
     if not (await _intend(run, daemon) and await wait_for_slots(run, daemon, until)):
         return False
+    if run.waits_for:
+        run.answered.set()  # that may take a `killTimeout`: who asked is told what it waits for
     await _wait_for_victims(run, until)
     if run.stop is not None or slots is None or shared:
         run.answered.set()
@@ -87,7 +89,7 @@ async def _ask(run: Run, daemon: Facilities, slots: Slots) -> SlotTurn | Denied:
     """Claim once. What a store that does not answer means is for `onStoreUnavailable` to say."""
     name = run.job.name
     try:
-        answer = await slots.claim(name, run.id)
+        return await _claim_once(run, daemon, slots)
     except StoreError as failure:
         daemon.counters.slots_unanswered += 1
         policy = OnStoreUnavailable.FAIL_CLOSED if daemon.intent_required else OnStoreUnavailable.DEGRADE
@@ -97,27 +99,41 @@ async def _ask(run: Run, daemon: Facilities, slots: Slots) -> SlotTurn | Denied:
                 "Job %s: cannot claim its cluster concurrency slot (%s); enforcing concurrencyPolicy on this node only "
                 "for this run (onStoreUnavailable: degrade)", name, failure)
         return turn
+
+
+async def _claim_once(run: Run, daemon: Facilities, slots: Slots) -> Enter | Denied:
+    """Raises StoreError when the store does not answer."""
+    answer = await slots.claim(run.job.name, run.id)
     if isinstance(answer, Denied):
         return answer
     if answer.taken_from is not None:
-        logger.warning("Job %s: its cluster concurrency slot was taken from %s, which has fallen silent", name,
+        logger.warning("Job %s: its cluster concurrency slot was taken from %s, which has fallen silent", run.job.name,
                        answer.taken_from.node)
-        daemon.on_silent(answer.taken_from.holder, name)
+        daemon.on_silent(answer.taken_from.holder, run.job.name)
     return Enter()
 
 
 async def _pursue(run: Run, daemon: Facilities, slots: Slots, denied: Denied, until: Until) -> bool:
-    """Ask the holder to yield, and claim again until the slot is free; for twice its time to live at most."""
+    """Ask the holder to yield, and claim again until the slot is free; for twice its time to live at most. A store that
+    does not answer meanwhile leaves no question open: the holder was seen, and has not been seen to yield."""
     name, bound = run.job.name, 2 * slots.ttl()
     limit = daemon.clock.monotonic() + bound
-    asked = None
+    asked, told = None, False
     while True:
         if asked != denied.by.fence:
             asked = denied.by.fence if await _ask_to_yield(run, daemon, denied) else None
         pause = Monotonic(min(limit, daemon.clock.monotonic() + LOOK_SECONDS))
         if await until(run, lambda: run.stop is not None, pause):
             return False
-        answer = await _ask(run, daemon, slots)
+        answer: Enter | Denied | None = None
+        try:
+            answer = await _claim_once(run, daemon, slots)
+        except StoreError as failure:
+            daemon.counters.slots_unanswered += 1
+            if not told:
+                logger.warning("Job %s: whether %s has yielded cannot be said now (%s); it is asked again", name,
+                               denied.by.node, failure)
+            told = True
         if isinstance(answer, Enter):
             logger.info("Job %s: launched after the previous cluster slot holder yielded (concurrencyPolicy: Replace)",
                         name)
@@ -127,8 +143,6 @@ async def _pursue(run: Run, daemon: Facilities, slots: Slots, denied: Denied, un
         if isinstance(answer, Denied):
             denied = answer
             run.pursues = denied.by.node
-        elif isinstance(answer, Refuse):
-            return _refuse(run, answer)
         if daemon.clock.monotonic() >= limit:
             logger.warning(
                 "Job %s: the foreign holder (%s) did not yield its cluster concurrency slot within %gs; skipping this "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from sexton.model.errors import StoreError
@@ -23,6 +23,10 @@ OPERATION_SECONDS = 10.0
 """How long an operation of the store may take before it counts as unanswered."""
 TRUST_MARGIN = 0.1
 """Share of the time to live that a lease is not trusted for: two machines do not count seconds alike."""
+WARNING = 0.2
+"""Share of the time to live before that: who must not outlive its lease begins to end then."""
+AGAIN_SHARE, AGAIN_SECONDS = 0.1, 1.0
+"""How long until a renewal that went unanswered is tried again: a share of the time to live, and at most so long."""
 
 T = TypeVar("T")
 
@@ -37,7 +41,7 @@ def boottime() -> float:
 
 
 class HeldSlot:
-    __slots__ = ("distrust", "lease", "lost", "runs", "trusted_until", "uncertain")
+    __slots__ = ("lease", "lost", "runs", "timers", "trusted_until", "uncertain")
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
@@ -48,7 +52,13 @@ class HeldSlot:
         """Another node has taken it over."""
         self.uncertain = False
         """The last renewal went unanswered."""
-        self.distrust: asyncio.TimerHandle | None = None
+        self.timers: tuple[asyncio.TimerHandle, ...] = ()
+        """For the end of the trust, and for a while before it."""
+
+    def stop_timers(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
+        self.timers = ()
 
 
 class Slots:
@@ -63,10 +73,12 @@ class Slots:
         self._loop = asyncio.get_running_loop()
         self.seen: dict[str, Denied] = {}
         """By job: who had the slot when we last asked in vain."""
-        self.on_lost: Callable[[str, Denied], None] = lambda job, by: None
-        """Another node has taken a slot over while runs of the job live here."""
-        self.on_distrusted: Callable[[str], None] = lambda job: None
-        """A slot could not be renewed for so long that another node may take it from now on."""
+        self.on_lost: Callable[[str, Collection[str]], None] = lambda job, runs: None
+        """Another node has taken a slot over while these runs (by id) of the job live here."""
+        self.on_endangered: Callable[[str, Collection[str]], None] = lambda job, runs: None
+        """A slot that these runs need has not been renewed for long; another node may have it soon."""
+        self.on_distrusted: Callable[[str, Collection[str]], None] = lambda job, runs: None
+        """It could not be renewed in time: in a tenth of its time to live another node may have it."""
         self.takeovers = 0
         self.lost = 0
         self.renewals_failed = 0
@@ -126,7 +138,7 @@ class Slots:
                 self.lost += 1
                 logger.warning("Job %s: the slot of run %s, taken over from an earlier daemon, is held by %s; the run "
                                "continues", job, run_id, answer.by.node)
-                self.on_lost(job, answer)
+                self.on_lost(job, (run_id,))
             return
 
     def give_back(self, job: str, run_id: str) -> None:
@@ -146,8 +158,7 @@ class Slots:
             if held is None or held.runs:
                 return  # somebody has begun to share it
             del self._held[job]
-            if held.distrust is not None:
-                held.distrust.cancel()
+            held.stop_timers()
             if held.lost is not None:
                 return
             try:
@@ -161,15 +172,15 @@ class Slots:
         if self._releases:
             await asyncio.wait(set(self._releases))
         for held in self._held.values():
-            if held.distrust is not None:
-                held.distrust.cancel()
+            held.stop_timers()
 
     # ---------------------------------------------------------------- renew
 
     async def keep_renewing(self) -> None:
-        """For ever: every third of the time to live. An error says nothing, and is tried again."""
+        """For ever: every third of the time to live. An error says nothing, and is soon tried again."""
         while True:
-            await asyncio.sleep(self.ttl() / 3)
+            uncertain = any(held.uncertain for held in self._held.values() if held.lost is None)
+            await asyncio.sleep(min(self.ttl() * AGAIN_SHARE, AGAIN_SECONDS) if uncertain else self.ttl() / 3)
             await self.renew_all()
 
     async def renew_all(self) -> None:
@@ -199,13 +210,16 @@ class Slots:
 
     def _trust(self, job: str, held: HeldSlot, until: float) -> None:
         held.trusted_until = until - TRUST_MARGIN * self.ttl()
-        if held.distrust is not None:
-            held.distrust.cancel()
-        held.distrust = self._loop.call_later(max(0.0, held.trusted_until - boottime()), self._distrust, job, held)
+        left = held.trusted_until - boottime()
+        held.stop_timers()
+        held.timers = (
+            self._loop.call_later(max(0.0, left - WARNING * self.ttl()), self._tell, job, held, False),
+            self._loop.call_later(max(0.0, left), self._tell, job, held, True),
+        )
 
-    def _distrust(self, job: str, held: HeldSlot) -> None:
+    def _tell(self, job: str, held: HeldSlot, over: bool) -> None:
         if self._held.get(job) is held and held.runs and held.lost is None:
-            self.on_distrusted(job)
+            (self.on_distrusted if over else self.on_endangered)(job, tuple(held.runs))
 
     def _lose(self, job: str, held: HeldSlot, answer: Denied) -> None:
         held.lost = self.seen[job] = answer
@@ -214,7 +228,7 @@ class Slots:
         logger.warning(
             "Job %s: its cluster concurrency slot was taken over by %s while it is still running here (a store outage "
             "outlasted the slot TTL?)", job, answer.by.node)
-        self.on_lost(job, answer)
+        self.on_lost(job, tuple(held.runs))
 
 
 async def bounded(operation: Coroutine[Any, Any, T], seconds: float = OPERATION_SECONDS) -> T:

@@ -57,7 +57,8 @@ class Opened:
             self.writer.abandon()
             raise
         if self.leases.untrusted is not None:
-            log.error("the store cannot keep nodes apart: %s", self.leases.untrusted)
+            log.error("state: the store's file locks cannot be trusted for cluster-wide concurrency (%s); "
+                      "concurrencyScope: cluster claims degrade per onStoreUnavailable", self.leases.untrusted)
 
     async def coordinate(self, work: Callable[[], T]) -> T:
         """On the store that was opened and no other. Raises StoreError."""
