@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from keep_kit import end_processes_in
 from rig import NEVER, Rig, until
 
 TTL = 5
 """Seconds; the least that the configuration allows."""
+START_SECONDS = 60.0
 DIRECTORY, POSTGRES = "directory", "postgres"
 STORES = (DIRECTORY, POSTGRES)
 
@@ -80,9 +83,9 @@ class Nodes:
             one.write_jobs(job, **state)
             one.spawn()
         for one in made:
-            until(one._answers, 20.0, f"node {one.name}")
+            until(one._answers, START_SECONDS, f"node {one.name}")
         for one in made:
-            until(lambda one=one: one.http("GET", "/nodes")[0] == 200, 20.0, f"node {one.name} among the others")
+            until(lambda one=one: one.http("GET", "/nodes")[0] == 200, START_SECONDS, f"{one.name} among the nodes")
         return made
 
     def mark(self, what: str) -> str:
@@ -93,10 +96,8 @@ class Nodes:
         """(node, what, when) in order of time."""
         if not self.marks.exists():
             return []
-        found = []
-        for line in self.marks.read_text().splitlines():
-            if (match := re.fullmatch(r"(\S+) (\S+) ([\d.]+)", line)) is not None:
-                found.append((match[1], match[2], float(match[3])))
+        lines = map(re.compile(r"(\S+) (\S+) ([\d.]+)").fullmatch, self.marks.read_text().splitlines())
+        found = [(line[1], line[2], float(line[3])) for line in lines if line is not None]
         return sorted((one for one in found if what in (None, one[1]) and node in (None, one[0])),
                       key=lambda one: one[2])
 
@@ -108,7 +109,10 @@ class Nodes:
 
     def close(self) -> None:
         for one in self.all:
+            if one.process is not None and one.process.poll() is None:
+                one.process.send_signal(signal.SIGCONT)
             one.close()
+            end_processes_in(one.folder)  # also runs that outlive a daemon
 
 
 @contextmanager

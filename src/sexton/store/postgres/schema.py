@@ -14,7 +14,9 @@ from sexton.store.postgres.database import Connection, Database
 CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema}"
 CREATE_META = "CREATE TABLE IF NOT EXISTS {schema}.meta (version integer NOT NULL)"
 IS_OURS = """
-SELECT count(*) FILTER (WHERE tablename = 'meta') > 0, count(*) FROM pg_tables WHERE schemaname = %s
+SELECT count(*) FILTER (WHERE tablename = 'meta') > 0, count(*),
+       EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s)
+FROM pg_tables WHERE schemaname = %(schema)s
 """
 
 
@@ -59,14 +61,15 @@ async def migrate(database: Database) -> None:
 
 async def _version(connection: Connection, database: Database) -> int:
     """0 for a schema that is not there yet."""
-    cursor = await connection.execute(IS_OURS, (database.schema,))
+    cursor = await connection.execute(IS_OURS, {"schema": database.schema})
     found = await cursor.fetchone()
-    ours, tables = found if found is not None else (False, 0)
+    ours, tables, made = found if found is not None else (False, 0, False)
     if tables and not ours:
         raise StoreError(f"schema {database.schema} of the database holds tables that are not Sexton's")
     if not ours:
         try:
-            await connection.execute(database.statement(CREATE_SCHEMA))
+            if not made:  # IF NOT EXISTS, too, asks for the right to create one
+                await connection.execute(database.statement(CREATE_SCHEMA))
         except psycopg.errors.InsufficientPrivilege:
             raise StoreError(
                 f"the database user may not create schema {database.schema}; create it for that user: "
