@@ -237,3 +237,23 @@ def test_without_the_scope_nodes_do_not_mind_each_other(folder_nodes: Nodes) -> 
     for one in folder_nodes.start(job):
         assert one.start_job()[0] == 200
     until(lambda: len(folder_nodes.marked("start")) == 2, what="two runs")
+
+
+def test_61_a_fresh_process_asks_the_slot(folder_nodes: Nodes) -> None:
+    """61: A node that is killed and started again knows nothing, and asks: while the other one runs the job it is
+    refused each time, and told by whom. A holder that is frozen for less than its time to live keeps the slot."""
+    a, b = folder_nodes.start(folder_nodes.job(seconds=200), slotTtlSeconds=10)
+    assert a.start_job()[0] == 200
+    until(lambda: folder_nodes.marked("start"), what="a's run")
+    for times in range(1, 3):
+        assert b.start_job()[0] == 409
+        assert len(b.lines(FORBIDDEN.format("a"))) == times
+        b.kill9()
+        b.start()
+    a.signal(signal.SIGSTOP)
+    try:
+        always(lambda: b.start_job()[0] == 409, 4, "a has the slot")
+    finally:
+        a.signal(signal.SIGCONT)
+    always(lambda: b.start_job()[0] == 409, 3, "a has the slot")
+    assert len(folder_nodes.marked("start")) == 1 and not a.lines("taken over")
