@@ -247,7 +247,7 @@ def test_61_a_fresh_process_asks_the_slot(folder_nodes: Nodes) -> None:
     until(lambda: folder_nodes.marked("start"), what="a's run")
     for times in range(1, 3):
         assert b.start_job()[0] == 409
-        assert len(b.lines(FORBIDDEN.format("a"))) == times
+        until(lambda times=times: len(b.lines(FORBIDDEN.format("a"))) == times, what="the line in the log")
         b.kill9()
         b.start()
     a.signal(signal.SIGSTOP)
@@ -257,3 +257,24 @@ def test_61_a_fresh_process_asks_the_slot(folder_nodes: Nodes) -> None:
         a.signal(signal.SIGCONT)
     always(lambda: b.start_job()[0] == 409, 3, "a has the slot")
     assert len(folder_nodes.marked("start")) == 1 and not a.lines("taken over")
+
+
+def test_a_missed_run_claims(folder_nodes: Nodes) -> None:
+    """A catch-up goes through the gate: while another node has the slot it is not started, and as the reason passes by
+    itself it is made up for when the slot is free."""
+    job = folder_nodes.job(schedule={"second": "*/2"}, seconds=0.1, onMissed="run-once")
+    a, b = folder_nodes.node("a"), folder_nodes.node("b")
+    b.start_on(job)
+    until(b.runs, 10, "a run of b")
+    b.stop()
+    missed = time.time()
+    a.start_on({**folder_nodes.job(seconds=60)})
+    time.sleep(2.1)
+    assert a.start_job()[0] == 200
+    until(lambda: folder_nodes.marked("start", "a"), what="a's run")
+    b.start_on(job)
+    b.logged("missed occurrence(s) are made up for")
+    b.logged("Job j " + FORBIDDEN.format("a"))
+    assert not [when for _, _, when in folder_nodes.marked("start", "b") if when > missed]
+    assert a.http("POST", f"/runs/{a.live()[0]}/cancel?wait=10")[0] == 200
+    until(lambda: [run for run in b.runs() if run["trigger"] == "catchup"], 15, "the missed run")
