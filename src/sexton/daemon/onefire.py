@@ -56,9 +56,11 @@ class OneFire:
             logger.debug("Job %s: the run due at %s is another node's", name, scheduled_for.isoformat())
         return ours
 
-    async def decline(self, job: str, scheduled_for: datetime) -> None:
+    async def decline(self, job: str, scheduled_for: datetime | None) -> None:
         """Of an occurrence that is ours, and that we have decided not to start: should we die, nobody makes up for
-        it."""
+        it. None is no occurrence."""
+        if scheduled_for is None:
+            return
         try:
             await bounded(self._store.claim_fire(job + AGAIN, scheduled_for, self._me))
         except StoreError as failure:

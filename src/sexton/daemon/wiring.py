@@ -202,9 +202,8 @@ class Daemon:
             retries.refused(run)
             if run.refusal is not None and (entry := jobs.get(run.job.name)) is not None:
                 entry.skip(self._clock.now(), run.refusal.message, run.launch.scheduled_for)
-            due, one_fire = run.launch.scheduled_for, fleet.one_fire
-            if due is not None and one_fire is not None and run.job.run_on is RunOn.ONE_NODE:
-                self._keep(one_fire.decline(run.job.name, due))
+            if fleet.one_fire is not None and run.job.run_on is RunOn.ONE_NODE:
+                self._keep(fleet.one_fire.decline(run.job.name, run.launch.scheduled_for))
 
         facilities = Facilities(
             slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=on_refused,
@@ -256,7 +255,6 @@ class Daemon:
             fleet=fleet, boot_runs=boot_runs,
         )
         self._reloader = reloader
-        control.fleet = fleet
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
         control.logs_suppressed = lambda: self._logs.suppressed
