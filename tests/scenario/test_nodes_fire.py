@@ -65,8 +65,11 @@ def test_each_occurrence_once_through_a_death(nodes: Nodes) -> None:
 
 
 def test_a_rolling_restart(folder_nodes: Nodes) -> None:
-    """One node after the other is restarted in an orderly way, as an upgrade does it: each occurrence once."""
-    found = folder_nodes.start(one_node(folder_nodes))
+    """One node after the other is restarted in an orderly way, as an upgrade does it: each occurrence once. What an
+    ending node had claimed and does not start any more is fired by another one."""
+    job = one_node(folder_nodes)
+    job["command"] = f"trap '' TERM\n{job['command']}"  # a stop must not take the mark away
+    found = folder_nodes.start(job)
     since = now() + timedelta(seconds=1)
     time.sleep(1.5)
     for one in found:
@@ -74,6 +77,12 @@ def test_a_rolling_restart(folder_nodes: Nodes) -> None:
         one.start()
         time.sleep(1.5)
     last = now() - timedelta(seconds=2)
+
+    def missing() -> set[datetime]:
+        wanted = {since + timedelta(seconds=number) for number in range(int((last - since).total_seconds()) + 1)}
+        return wanted - {at for _, at in fires(folder_nodes)}
+
+    until(lambda: not missing(), 3 * TTL, "what was left to others")
     whole(fires(folder_nodes), since, last)
 
 

@@ -142,11 +142,21 @@ class Fleet:
             await bounded(self._store.forget_fires(self._clock.now() - KEEP_FIRES))
 
     async def succeed(self) -> None:
-        """Our predecessors' runs are ours, or recorded: nobody need settle them. Raises StoreError."""
-        for presence in self._seen:
-            identity = presence.facts.identity
-            if identity.name == self.me.name and identity.id != self.me.id and self.is_silent(presence):
-                await bounded(self._store.leave(identity.id))
+        """Our predecessors' runs are ours, or recorded; what they had claimed and not started is fired now. Nobody else
+        need settle them."""
+        try:
+            for presence in self._seen:
+                identity = presence.facts.identity
+                if identity.name == self.me.name and identity.id != self.me.id and self.is_silent(presence):
+                    await self._make_up_for(presence)
+                    await bounded(self._store.leave(identity.id))
+        except StoreError as failure:
+            logger.warning("what an earlier daemon of this node has left is for other nodes to settle: %s", failure)
+
+    async def _make_up_for(self, presence: Presence) -> None:
+        if self.one_fire is not None:
+            last_seen = self._clock.now() - timedelta(seconds=presence.silent_for)
+            await self.one_fire.make_up_for(presence.facts.identity.id, last_seen)
 
     async def _settle(self, presence: Presence) -> None:
         """One node does it: whoever gets the lease."""
@@ -157,8 +167,7 @@ class Fleet:
         self._tell_once(f"silent {node.id}", f"node {node.name} has fallen silent")
         for record in await settle_silent(self._store, node.id, self._clock.now(), spare_kept=just_died):
             self.on_settled(record)
-        if self.one_fire is not None:
-            await self.one_fire.make_up_for(node.id, self._clock.now() - timedelta(seconds=presence.silent_for))
+        await self._make_up_for(presence)
         if not just_died:  # otherwise there may be kept runs left to settle
             await bounded(self._store.leave(node.id))
         await bounded(self._store.release(lease.lease))
@@ -182,7 +191,9 @@ class Fleet:
             logger.warning("%s", text)
 
     async def end(self) -> None:
-        """Say that we go, so that nobody waits for our silence."""
+        """Say that we go, so that nobody waits for our silence; not where somebody has to make up for us."""
+        if self.one_fire is not None and self.one_fire.owes:
+            return
         try:
             await bounded(self._store.leave(self.me.id))
         except StoreError as failure:

@@ -32,6 +32,8 @@ class OneFire:
         self._on_unavailable = on_unavailable
         self.fired_elsewhere = 0
         self.unanswered = 0
+        self.owes = False
+        """We are ending, and have claimed an occurrence that we do not start any more."""
         self.on_lost_fire: Callable[[JobEntry, datetime], None] = lambda entry, scheduled_for: None
         """Told of an occurrence that a dead node had claimed and did not start: it is ours to fire now."""
 

@@ -99,10 +99,15 @@ class Scheduler:
             self._launch_here(entry, due)
 
     async def _launch_if_ours(self, one_fire: OneFire, entry: JobEntry, due: Due) -> None:
-        if await one_fire.is_ours(entry, due.scheduled_for) and not self.stopped:
-            await self._supervisors.settle()
-            if not self._launch_here(entry, due):
-                await one_fire.decline(due.job, due.scheduled_for)
+        if not await one_fire.is_ours(entry, due.scheduled_for):
+            return
+        await self._supervisors.settle()
+        if not self.stopped and self._launch_here(entry, due):
+            return
+        if self.stopped or self._launcher.shutting_down:
+            one_fire.owes = True
+        else:
+            await one_fire.decline(due.job, due.scheduled_for)
 
     def launch_late(self, entry: JobEntry, scheduled_for: datetime) -> None:
         """An occurrence that is past, and that is ours all the same."""

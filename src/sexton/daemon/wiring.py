@@ -246,7 +246,6 @@ class Daemon:
         for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
         await requeue(store, launcher, jobs.by_name(), remember, self._is_ours)
-        await fleet.succeed()
         fleet.on_settled = remember
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
@@ -280,6 +279,7 @@ class Daemon:
         await boot_runs.run()
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
+        await fleet.succeed()
         living = self._live_among_nodes(store, fleet, slots, registry)
         try:
             await self._until_stopped(scheduling)
