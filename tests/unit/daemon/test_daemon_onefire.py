@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from sexton.daemon.jobs import Jobs
 from sexton.daemon.onefire import OneFire, not_started
+from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.timetable import occurrences_for
 from sexton.model.job import JobSpec, Place, RunOn
 from sexton.model.node import NodeIdentity
 from sexton.model.run import Launch, Trigger
 from sexton.model.settings import OnStoreUnavailable
-from sexton.schedule.agenda import Agenda
+from sexton.schedule.agenda import Agenda, Due
 from sexton.store.memory.store import MemoryStore
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -118,3 +120,24 @@ def test_not_started(claimed: list[int], known: list[int], lost: list[int]) -> N
     """Without a run, and later than the oldest run that the ledger still knows."""
     at = [NOON + number * SECOND for number in range(10)]
     assert not_started([at[n] for n in claimed], {at[n] for n in known} | {None}) == [at[n] for n in lost]
+
+
+async def test_a_node_that_ends_owes_what_it_has_claimed(store: MemoryStore) -> None:
+    """A stop between the claim and the start: the node does not say that the occurrence is decided, and knows that it
+    owes one, so that it does not leave quietly; who settles it fires the occurrence."""
+    one, _ = node(store, "one")
+    absent: Any = None
+    entry = jobs().get("j")
+    assert entry is not None
+    scheduler = Scheduler(Agenda(NOON), jobs(), absent, _Settled(), absent, absent)  # type: ignore[arg-type]
+    scheduler.stop()
+    await scheduler._launch_if_ours(one, entry, Due("j", NOON))
+    assert one.owes
+    other, late = node(store, "other")
+    await other.make_up_for("one#1", NOON)
+    assert late == [NOON]
+
+
+class _Settled:
+    async def settle(self) -> None:
+        """Nothing is under way."""
