@@ -109,7 +109,7 @@ def test_what_a_dead_node_claimed_is_fired(folder_nodes: Nodes) -> None:
     until(lambda: folder_nodes.marked("start"), 3 * TTL, "the lost occurrence")
     until(lambda: len(b.http("GET", "/nodes")[1]["nodes"]) == 2, 2 * TTL, "the ghost is settled")
     assert len(folder_nodes.marked("start")) == 1
-    (run,) = b.runs()
+    (run,) = until(b.runs, what="its record")
     assert datetime.fromisoformat(run["scheduled_for"]) == due
     assert b.lines("a node died between claiming the run due at") or c.lines("a node died between claiming")
 
