@@ -69,6 +69,14 @@ class LocalCoordination:
             self._terms[name] = _Term(lease, now + ttl)
             return Granted(lease=lease, taken_from=None if term is None or inherited else term.lease)
 
+    async def raise_fence(self, name: str, fence: int) -> None:
+        """Of `archive.Restorable`."""
+        async with self._claims:
+            if fence > self._fences.get(name, 0):
+                if self._keep_fence is not None:
+                    await self._keep_fence(name, fence)
+                self._fences[name] = fence
+
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         now = self._clock()
         term = self._terms.get(lease.name)
