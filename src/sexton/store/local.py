@@ -56,7 +56,7 @@ class LocalCoordination:
             now = self._clock()
             term = self._terms.get(name)
             if term is not None and term.lease.holder == by.id:
-                self._terms[name] = _Term(term.lease, now + ttl)
+                self._terms[name] = _Term(term.lease, max(term.lapses, now + ttl))
                 return Granted(lease=term.lease)
             inherited = term is not None and term.lease.holder == heir_of
             if term is not None and now < term.lapses and not inherited:
@@ -81,7 +81,7 @@ class LocalCoordination:
         now = self._clock()
         term = self._terms.get(lease.name)
         if term is not None and term.lease == lease:
-            self._terms[lease.name] = _Term(lease, now + ttl)
+            self._terms[lease.name] = _Term(lease, max(term.lapses, now + ttl))
             return Granted(lease=lease)
         if term is not None and now < term.lapses:
             return Denied(by=term.lease, lapses_in=term.lapses - now)
