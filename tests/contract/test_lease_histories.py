@@ -14,19 +14,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from lease_stores import DatabaseStore, DirectoryStore, LocalStore, ModelServer, RealServer, use_simulated_disk
+from lease_disk import DirectoryStore, use_simulated_disk
+from lease_nodes import Broken, use_simulated_clock
+from lease_stores import DatabaseStore, LocalStore, ModelServer, RealServer
 from lease_world import (
     FASTEST,
     NODES,
     SLOWEST,
-    Broken,
     Kind,
     LeaseStore,
     Plan,
     Step,
     World,
     plan_from,
-    use_simulated_clock,
 )
 
 from sexton.run import slots
