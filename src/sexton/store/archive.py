@@ -5,7 +5,7 @@ Live leases, signals and nodes are no part of it: they mean something only while
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, assert_never
@@ -154,10 +154,3 @@ def is_newer(record: RunRecord, there: RunRecord) -> bool:
     if (record.outcome is Outcome.UNKNOWN) != (there.outcome is Outcome.UNKNOWN):
         return there.outcome is Outcome.UNKNOWN
     return ended_at(record) > ended_at(there)
-
-
-def counted(items: Iterable[Item]) -> Counts:
-    counts = Counts()
-    for item in items:
-        counts.add(item)
-    return counts
