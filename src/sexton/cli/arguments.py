@@ -26,15 +26,16 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A word that is no command: the nearest one is named, or how to start a daemon from a file of that name."""
-        if action.dest != "command" or action.choices is None or value in action.choices:
+        if action.dest not in ("command", "part") or action.choices is None or value in action.choices:
             return super()._check_value(action, value)
         import difflib  # seldom needed, and commands are to be quick
         import os
 
         known = [str(choice) for choice in action.choices]
         hint = ""
-        if close := difflib.get_close_matches(value, known, n=1):
-            hint = f"; did you mean {close[0]!r}?"
+        if close := difflib.get_close_matches(value, known):
+            swapped = next((word for word in close if sorted(word) == sorted(value)), close[0])
+            hint = f"; did you mean {swapped!r}?"
         elif os.path.exists(value):
             hint = f"; to run the daemon with it: sexton -c {value}"
         raise argparse.ArgumentError(None, f"{value!r} is no command{hint} (commands: {', '.join(known)})")
@@ -69,6 +70,7 @@ def make_parser() -> Parser:
     _add_showing(commands)
     _add_commanding(commands)
     _add_schedule(commands)
+    _add_state(commands)
     return parser
 
 
@@ -215,6 +217,32 @@ def _add_schedule(commands: Any) -> None:
         "--at", type=_instant, metavar="TIME", help="ISO 8601; local without an offset (default: now)"
     )
     _add_file(explain)
+
+
+def _add_state(commands: Any) -> None:
+    state = _command(commands, "state", "Back up, restore, check or move what the store of a configuration keeps")
+    parts = state.add_subparsers(dest="part", metavar="WHAT", parser_class=Parser, required=True)
+    backup = _command(parts, "backup", "Everything that the store keeps into one file, beside running daemons")
+    backup.add_argument("-o", "--output", metavar="FILE", required=True, help="the file; - for standard output")
+    restore = _command(parts, "restore", "What a backup holds into the store, which must be empty")
+    restore.add_argument("file", metavar="FILE")
+    check = _command(parts, "check", "Read the whole store and say what is in it, and what is damaged")
+    _add_json(check)
+    migrate = _command(parts, "migrate", "Copy the store to another one, which must be empty; the old one stays")
+    to = migrate.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to", metavar="URL_OR_PATH", help="a database, or a folder")
+    to.add_argument("--to-env", metavar="VARIABLE", help="the variable that has it, for a URL with a password")
+    migrate.add_argument("--topology", choices=("auto", "single-node", "shared"), default="auto",
+                         help="of a folder, as in `state` (default auto)")
+    migrate.add_argument("--deployment-id", metavar="ID", help="in the new store (default: as in the old one)")
+    migrate.add_argument("--live", action="store_true",
+                         help="copy although a daemon works on a store of one node; what it writes then is missing")
+    for parser in (restore, migrate):
+        parser.add_argument("--force", action="store_true",
+                            help="also where there is something already: nothing is replaced by what is older")
+    for parser in (backup, restore, check, migrate):
+        parser.add_argument("-c", "--config", metavar="PATH", default=argparse.SUPPRESS,
+                            help=f"configuration file or folder (default {DEFAULT_CONFIG})")
 
 
 def _add_what(parser: argparse.ArgumentParser) -> None:

@@ -48,6 +48,10 @@ def _run(options: Namespace, config: str) -> int:
         from sexton.cli.doctor import doctor
 
         return doctor(options)
+    if options.command == "state":
+        from sexton.cli.state import state
+
+        return state(options, config)
     from sexton.cli.commands import run_command
 
     return run_command(options, config)

@@ -221,8 +221,13 @@ class Launcher:
         """It has the slot of the daemon that started it, which is dead; another's it cannot have."""
         slots = self.facilities.slots
         if slots is not None and run.job.concurrency_scope is ConcurrencyScope.CLUSTER:
-            self.keep(slots.inherit(run.job.name, run.id, started_by))
-            self.keep(self._give_slot_back(run, slots))
+            self.keep(self._hold_inherited(run, slots, started_by))
+
+    @classmethod
+    async def _hold_inherited(cls, run: Run, slots: Slots, started_by: str) -> None:
+        """One after the other: a slot that a slow store grants after the run's end would never be given back."""
+        await slots.inherit(run.job.name, run.id, started_by)
+        await cls._give_slot_back(run, slots)
 
     @staticmethod
     async def _tell_when_ended(victim: Run, successor: Run) -> None:

@@ -70,6 +70,8 @@ class Slots:
         self._held: dict[str, HeldSlot] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._releases: set[asyncio.Task[None]] = set()
+        self._doubtful: dict[str, Lease] = {}
+        """By job: the lease whose release was not answered."""
         self._loop = asyncio.get_running_loop()
         self.seen: dict[str, Denied] = {}
         """By job: who had the slot when we last asked in vain."""
@@ -110,18 +112,32 @@ class Slots:
         async with self._locks.setdefault(job, asyncio.Lock()):
             if self.share(job, run_id):
                 return Granted(lease=self._held[job].lease)
-            began, ttl = boottime(), self.ttl()
-            answer = await bounded(self._leases.claim(slot_name(job), self._me, ttl, heir_of=heir_of))
+            answer, until = await self._ask_for(job, heir_of)
             if isinstance(answer, Denied):
                 self.seen[job] = answer
                 return answer
             self.seen.pop(job, None)
+            if boottime() >= until:
+                raise StoreError("the store granted the slot so late that another node could have it by now")
             before = self._held.get(job)
             held = self._held[job] = HeldSlot(answer.lease)
             held.runs = {run_id} if before is None else {*before.runs, run_id}
-            self._trust(job, held, began + ttl)
+            self._trust(job, held, until)
             self.takeovers += answer.taken_from is not None
             return answer
+
+    async def _ask_for(self, job: str, heir_of: str | None) -> tuple[Granted | Denied, float]:
+        """The store's answer, and until when a lease that it grants is trusted. A lease that we have tried to release,
+        without an answer, may yet be released by that: it is released for certain, and another one asked for."""
+        began, ttl = boottime(), self.ttl()
+        answer = await bounded(self._leases.claim(slot_name(job), self._me, ttl, heir_of=heir_of))
+        doubtful = self._doubtful.get(job)
+        if doubtful is not None and isinstance(answer, Granted) and answer.lease == doubtful:
+            await bounded(self._leases.release(doubtful))
+            began, ttl = boottime(), self.ttl()
+            answer = await bounded(self._leases.claim(slot_name(job), self._me, ttl, heir_of=heir_of))
+        self._doubtful.pop(job, None)
+        return answer, _trusted_until(began, ttl)
 
     async def inherit(self, job: str, run_id: str, heir_of: str) -> None:
         """A run lives here that a process which is dead has started: its slot is ours. Asked for until it is answered;
@@ -164,6 +180,7 @@ class Slots:
             try:
                 await bounded(self._leases.release(held.lease))
             except StoreError as failure:
+                self._doubtful[job] = held.lease
                 logger.warning("state: failed to release the concurrency slot for %s (%s); it frees by TTL", job,
                                failure)
 
@@ -191,6 +208,8 @@ class Slots:
             if self._held.get(job) is not held or not held.runs:
                 return
             began, ttl = boottime(), self.ttl()
+            if _trusted_until(began, ttl) < held.trusted_until:  # a shorter one may hold even if we never hear of it
+                self._trust(job, held, _trusted_until(began, ttl))
             try:
                 answer = await bounded(self._leases.renew(held.lease, ttl), min(OPERATION_SECONDS, ttl / 2))
             except StoreError as failure:
@@ -206,10 +225,10 @@ class Slots:
             if held.uncertain:
                 logger.info("Job %s: its cluster concurrency slot is renewed again", job)
             held.uncertain, held.lease = False, answer.lease
-            self._trust(job, held, began + ttl)
+            self._trust(job, held, _trusted_until(began, ttl))
 
     def _trust(self, job: str, held: HeldSlot, until: float) -> None:
-        held.trusted_until = until - TRUST_MARGIN * self.ttl()
+        held.trusted_until = until
         left = held.trusted_until - boottime()
         held.stop_timers()
         held.timers = (
@@ -229,6 +248,11 @@ class Slots:
             "Job %s: its cluster concurrency slot was taken over by %s while it is still running here (a store outage "
             "outlasted the slot TTL?)", job, answer.by.node)
         self.on_lost(job, tuple(held.runs))
+
+
+def _trusted_until(began: float, ttl: float) -> float:
+    """For how long a lease is ours for certain that was asked for at `began`, by the boottime of this node."""
+    return began + ttl * (1 - TRUST_MARGIN)
 
 
 async def bounded(operation: Coroutine[Any, Any, T], seconds: float = OPERATION_SECONDS) -> T:

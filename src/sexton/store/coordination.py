@@ -52,7 +52,8 @@ class Leases(Protocol):
     nodes, at most one is granted it while it has not lapsed.
 
     Duties. Time is the store's own: no clock of a node may make a live lease look lapsed or a dead one live. A lease
-    lapses `ttl` seconds after its last renewal *began*, and not before. The fence of a name survives release, restart
+    lapses `ttl` seconds after its last renewal *began*, and not before. Where one before it was for longer it may lapse
+    then. Nobody's renewal that comes late makes it shorter. The fence of a name survives release, restart
     and crash. What returned is durable where the ledger is.
     """
 

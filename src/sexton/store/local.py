@@ -56,7 +56,7 @@ class LocalCoordination:
             now = self._clock()
             term = self._terms.get(name)
             if term is not None and term.lease.holder == by.id:
-                self._terms[name] = _Term(term.lease, now + ttl)
+                self._terms[name] = _Term(term.lease, max(term.lapses, now + ttl))
                 return Granted(lease=term.lease)
             inherited = term is not None and term.lease.holder == heir_of
             if term is not None and now < term.lapses and not inherited:
@@ -69,11 +69,19 @@ class LocalCoordination:
             self._terms[name] = _Term(lease, now + ttl)
             return Granted(lease=lease, taken_from=None if term is None or inherited else term.lease)
 
+    async def raise_fence(self, name: str, fence: int) -> None:
+        """Of `archive.Restorable`."""
+        async with self._claims:
+            if fence > self._fences.get(name, 0):
+                if self._keep_fence is not None:
+                    await self._keep_fence(name, fence)
+                self._fences[name] = fence
+
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         now = self._clock()
         term = self._terms.get(lease.name)
         if term is not None and term.lease == lease:
-            self._terms[lease.name] = _Term(lease, now + ttl)
+            self._terms[lease.name] = _Term(lease, max(term.lapses, now + ttl))
             return Granted(lease=lease)
         if term is not None and now < term.lapses:
             return Denied(by=term.lease, lapses_in=term.lapses - now)

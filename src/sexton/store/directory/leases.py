@@ -72,6 +72,10 @@ class LeaseFiles:
     def release(self, lease: Lease) -> bool:
         return self._change(lease.name, lambda standing: terms.release(standing, lease))
 
+    def raise_fence(self, name: str, fence: int) -> None:
+        """Whoever has it next has a higher fence than this one."""
+        self._change(name, lambda standing: terms.raise_fence(standing, name, fence))
+
     def read(self, name: str) -> Denied | None:
         if not os.path.isdir(self._folder(name)):
             return None
@@ -98,31 +102,31 @@ class LeaseFiles:
 
     def _write(self, folder: str, number: int, draft: Draft) -> bool:
         """False: somebody else was faster, and has perhaps been followed by others."""
-        path = _path(folder, number)
+        path = path_of(folder, number)
         if not link(draft.path, path):
             return False
-        present = _numbers(folder)
+        present = numbers(folder)
         if present and max(present) > number:
             remove(path)
             return False
         sync(folder)
         for older in present:
             if older < number:
-                remove(_path(folder, older))
+                remove(path_of(folder, older))
         return True
 
     def _look(self, name: str, folder: str, draft: Draft) -> tuple[int, Standing]:
         """The highest number there is, and what its file means now."""
         began = self._clock()
         for _ in range(ATTEMPTS):
-            number = max(_numbers(folder), default=0)
+            number = max(numbers(folder), default=0)
             with self._lock:
                 fence = self._fences.get(name, 0)
             if number == 0:
                 self._see(name, 0, began)
                 return 0, Standing(term=None, fence=fence)
             try:
-                stamp = os.stat(_path(folder, number)).st_mtime_ns
+                stamp = os.stat(path_of(folder, number)).st_mtime_ns
                 term = self._read(name, folder, number, fence)
             except FileNotFoundError:
                 continue  # it was followed by the next one
@@ -132,7 +136,7 @@ class LeaseFiles:
         raise StoreError(f"the lease {name} could not be read: others change it all the time")
 
     def _read(self, name: str, folder: str, number: int, fence: int) -> Term:
-        content = read(_path(folder, number))
+        content = read(path_of(folder, number))
         try:
             return _decode(content)
         except msgspec.MsgspecError as error:
@@ -141,7 +145,7 @@ class LeaseFiles:
             if known is not None and known[0] == number:
                 return known[1]
             log.error("the lease file %s is damaged (%s): the lease counts as held for %g seconds",
-                      _path(folder, number), error, UNREADABLE_TTL)
+                      path_of(folder, number), error, UNREADABLE_TTL)
             fence = max(fence, number)
             return Term(name=name, holder=UNKNOWN_HOLDER, node=UNKNOWN_HOLDER, fence=fence, ttl=UNREADABLE_TTL)
 
@@ -165,9 +169,11 @@ class LeaseFiles:
             raise UntrustedLocks(self.untrusted)
 
 
-def _path(folder: str, number: int) -> str:
+def path_of(folder: str, number: int) -> str:
+    """The file of a lease in its folder that has this number."""
     return os.path.join(folder, f"{number:020d}.json")
 
 
-def _numbers(folder: str) -> list[int]:
+def numbers(folder: str) -> list[int]:
+    """Of the files of a lease; the highest stands."""
     return [int(name[:-5]) for name in names(folder) if name.endswith(".json") and name[:-5].isdigit()]

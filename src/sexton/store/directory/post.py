@@ -29,14 +29,16 @@ _signal = msgspec.json.Decoder(Signal).decode
 _facts = msgspec.json.Decoder(NodeFacts).decode
 
 
-class _Fire(msgspec.Struct, frozen=True):
+class FireFile(msgspec.Struct, frozen=True):
+    """What the file of a claimed occurrence holds."""
+
     by: str
     """`NodeIdentity.id`."""
     job: str
     scheduled_for: datetime
 
 
-_fire = msgspec.json.Decoder(_Fire).decode
+_fire = msgspec.json.Decoder(FireFile).decode
 
 
 class Letters:
@@ -102,7 +104,8 @@ class Heartbeats:
     def leave(self, node: str) -> None:
         remove(self._path(node))
 
-    def all(self) -> list[Presence]:
+    def all(self, *, set_aside: bool = True) -> list[Presence]:
+        """Everybody who has announced itself; damaged files are moved away, or only left out."""
         began, now = self._clock(), self._files.now()
         folder = self._files.path("nodes")
         found: list[Presence] = []
@@ -114,7 +117,8 @@ class Heartbeats:
             except FileNotFoundError:
                 continue
             except msgspec.MsgspecError as error:
-                self._files.quarantine(path, error)
+                if set_aside:
+                    self._files.quarantine(path, error)
                 continue
             with self._lock:
                 sighting = self._sightings[name] = seen(
@@ -138,7 +142,7 @@ class Occurrences:
 
     def claim(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         path = self._files.path("fires", encoded(job), instant_file(scheduled_for))
-        fire = _Fire(by=by.id, job=job, scheduled_for=scheduled_for.astimezone(UTC))
+        fire = FireFile(by=by.id, job=job, scheduled_for=scheduled_for.astimezone(UTC))
         if self._files.put_once(msgspec.json.encode(fire), path):
             return True
         try:

@@ -171,6 +171,10 @@ class DirectoryStore:
     async def release(self, lease: Lease) -> bool:
         return await self._now().coordinate(partial(self._now().leases.release, lease))
 
+    async def raise_fence(self, name: str, fence: int) -> None:
+        """Of `Restorable`."""
+        await self._now().coordinate(partial(self._now().leases.raise_fence, name, fence))
+
     async def read(self, name: str) -> Denied | None:
         return await self._now().coordinate(partial(self._now().leases.read, name))
 

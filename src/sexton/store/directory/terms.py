@@ -60,6 +60,13 @@ def release(standing: Standing, lease: Lease) -> tuple[bool, Term | None]:
     return True, Term(name=lease.name, holder=None, node=lease.node, fence=lease.fence, ttl=0.0)
 
 
+def raise_fence(standing: Standing, name: str, fence: int) -> tuple[None, Term | None]:
+    """What is to be written for the next owner's fence to be higher than this one. What somebody has is left alone."""
+    if standing.lease is not None or standing.fence >= fence:
+        return None, None
+    return None, Term(name=name, holder=None, node="", fence=fence, ttl=0.0)
+
+
 def _claim(
     standing: Standing, wanted: Lease, ttl: float, heir_of: str | None
 ) -> tuple[Granted | Denied, Term | None]:

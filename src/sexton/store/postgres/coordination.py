@@ -71,6 +71,9 @@ class Coordinator:
     async def release(self, lease: Lease) -> bool:
         return bool(await self._database.rows(statements.RELEASE, (lease.name, lease.holder, lease.fence)))
 
+    async def raise_fence(self, name: str, fence: int) -> None:
+        await self._database.rows(statements.RAISE_FENCE, (name, "", fence))
+
     async def read(self, name: str) -> Denied | None:
         rows = await self._database.rows(statements.READ, (name,))
         if not rows or rows[0][3] <= 0:

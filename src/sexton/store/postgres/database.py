@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from sexton.model.errors import StoreError
@@ -69,6 +70,7 @@ class Database:
 
     async def open(self) -> None:
         """Raises StoreError when no connection can be had, with the reason: the pool would only say that it waited."""
+        shown(self.url)
         try:
             async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=CONNECT_SECONDS):
                 pass
@@ -136,6 +138,19 @@ class Database:
                     heard(notice.payload)
         except psycopg.Error as failure:
             raise _told(failure) from failure
+
+
+def shown(url: str) -> str:
+    """The database without its password, to be told. Raises StoreError for what is no connection string."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        raise StoreError("what should be the URL of a database cannot be read as one") from None
+    host, port, name = (parts.get(part) for part in ("host", "port", "dbname"))
+    if any(not piece.isdigit() for piece in str(port or "5432").split(",")):
+        # A password with a `/` or `@` in it that is not escaped makes such ports. It must not be repeated.
+        raise StoreError("the URL of the database cannot be read: escape special characters of the password as %XX")
+    return f"database {name or '(default)'} at {host or 'the local socket'}{f':{port}' if port else ''}"
 
 
 def _told(failure: Exception) -> StoreError:

@@ -56,11 +56,14 @@ GET_STATE = "SELECT value FROM {schema}.job_state WHERE key = %s AND job = %s"
 STATES = "SELECT job, value FROM {schema}.job_state WHERE key = %s"
 
 # Everything is decided in the statement, by the server's clock: no client's clock or speed has a part in it.
+# No renewal makes a lease shorter: it may be an old one, with another time to live, that was held up on its way.
 CLAIM = """
 INSERT INTO {schema}.lease AS it (name, holder, node, fence, lapses_at)
 VALUES (%(name)s, %(holder)s, %(node)s, 1, clock_timestamp() + %(ttl)s * interval '1 second')
 ON CONFLICT (name) DO UPDATE SET
-    holder = excluded.holder, node = excluded.node, lapses_at = clock_timestamp() + %(ttl)s * interval '1 second',
+    holder = excluded.holder, node = excluded.node,
+    lapses_at = greatest(clock_timestamp() + %(ttl)s * interval '1 second',
+                         CASE WHEN it.holder = excluded.holder THEN it.lapses_at END),
     fence = CASE WHEN it.holder = excluded.holder THEN it.fence ELSE it.fence + 1 END,
     silent_holder = CASE WHEN it.holder IS DISTINCT FROM excluded.holder
                           AND it.holder IS DISTINCT FROM %(heir_of)s::text THEN it.holder END,
@@ -70,7 +73,7 @@ WHERE it.holder IS NULL OR it.holder = excluded.holder OR it.holder = %(heir_of)
 RETURNING fence, silent_holder, silent_node, silent_fence
 """
 RENEW = """
-UPDATE {schema}.lease SET lapses_at = clock_timestamp() + %(ttl)s * interval '1 second'
+UPDATE {schema}.lease SET lapses_at = greatest(lapses_at, clock_timestamp() + %(ttl)s * interval '1 second')
 WHERE name = %(name)s AND holder = %(holder)s AND fence = %(fence)s RETURNING fence
 """
 RAISE_FENCE = """

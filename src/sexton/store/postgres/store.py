@@ -196,6 +196,10 @@ class PostgresStore:
     async def release(self, lease: Lease) -> bool:
         return await self._coordinating().release(lease)
 
+    async def raise_fence(self, name: str, fence: int) -> None:
+        """Of `Restorable`."""
+        await self._coordinating().raise_fence(name, fence)
+
     async def read(self, name: str) -> Denied | None:
         return await self._coordinating().read(name)
 
