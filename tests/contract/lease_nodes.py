@@ -180,7 +180,8 @@ class Node:
         leases = self.world.store.leases_of(self)
         self.slots = Slots(leases, self.identity, lambda: self.world.ttl)
         if self.number == 1:
-            self.slots.on_distrusted = lambda job: self.end_all()  # slotLost: cancel, with a kill that takes no time
+            # slotLost: cancel, with a kill that takes no time
+            self.slots.on_distrusted = lambda job, runs: self.end_all()
         await self.slots.keep_renewing()
 
     def kill(self) -> None:

@@ -20,7 +20,8 @@ from sexton.model.run import Outcome
 from sexton.store.archive import Archive, Counts, Fence, Fired, NoStore, Recorded, StateValue, Unfinished, is_newer
 from sexton.store.backup import DamagedBackup, Header, items_of, verify_backup, write_backup
 from sexton.store.directory.archive import DirectoryArchive
-from sexton.store.postgres.archive import PostgresArchive, shown
+from sexton.store.postgres.archive import PostgresArchive
+from sexton.store.postgres.database import shown
 from sexton.store.sqlite.archive import SqliteArchive
 from sexton.store.transfer import transfer
 
