@@ -50,7 +50,8 @@ class JobSet(msgspec.Struct, kw_only=True):
 async def list_nodes(request: web.Request) -> web.Response:
     fleet = control_of(request).fleet
     await fleet.look()
-    nodes = [_view(fleet, presence) for presence in fleet.seen()]
+    mine = await fleet.job_set_id()
+    nodes = [_view(fleet, presence, mine) for presence in fleet.seen()]
     nodes.sort(key=lambda node: (node.name, node.id))
     return answer(NodeList(shared=fleet.shared, problem=fleet.problem, nodes=nodes))
 
@@ -58,18 +59,19 @@ async def list_nodes(request: web.Request) -> web.Response:
 async def job_set_id(request: web.Request) -> web.Response:
     """Text, as the reference has it; JSON for whoever accepts it."""
     fleet = control_of(request).fleet
+    digest = await fleet.job_set_id()
     if "application/json" in request.headers.get("Accept", ""):
-        return answer(JobSet(job_set_id=fleet.job_set_id(), jobs=fleet.facts().jobs))
-    return web.Response(text=fleet.job_set_id())
+        return answer(JobSet(job_set_id=digest, jobs=fleet.facts().jobs))
+    return web.Response(text=digest)
 
 
-def _view(fleet: Fleet, presence: Presence) -> NodeView:
+def _view(fleet: Fleet, presence: Presence, mine: str) -> NodeView:
     facts = presence.facts
     return NodeView(
         id=facts.identity.id, name=facts.identity.name, self=facts.identity.id == fleet.me.id,
         state="silent" if fleet.is_silent(presence) else "alive", version=facts.version, started_at=facts.started_at,
         heartbeat_age=round(max(0.0, presence.silent_for), 3), clock_offset=round(presence.clock_offset, 3),
-        job_set_id=facts.job_set_id, same_jobs=facts.job_set_id == fleet.job_set_id(), jobs=facts.jobs,
+        job_set_id=facts.job_set_id, same_jobs=facts.job_set_id == mine, jobs=facts.jobs,
         runs=list(facts.runs), slots=[name.removeprefix("slots/") for name in facts.slots],
     )
 

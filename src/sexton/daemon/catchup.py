@@ -11,13 +11,13 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sexton.admission.decide import Refuse
 from sexton.daemon.jitter import share
 from sexton.daemon.jobs import JobEntry, Jobs
-from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.timetable import occurrences_for
 from sexton.model.clock import Clock
@@ -29,6 +29,9 @@ from sexton.run.launch import Launcher
 from sexton.schedule.agenda import Skipped
 from sexton.schedule.missed import Owed, owed_since
 from sexton.store.port import JobHistory, JobState
+
+if TYPE_CHECKING:
+    from sexton.daemon.onefire import OneFire
 
 logger = logging.getLogger("sexton.catchup")
 

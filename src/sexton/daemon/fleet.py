@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from sexton import __version__
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.node import NodeHome, is_provably_dead
-from sexton.daemon.onefire import OneFire
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
@@ -20,6 +20,9 @@ from sexton.run.registry import Registry
 from sexton.run.silent import settle_silent
 from sexton.run.slots import Slots, bounded
 from sexton.store.coordination import Granted, Presence, Signal, SignalKind, Store
+
+if TYPE_CHECKING:
+    from sexton.daemon.onefire import OneFire
 
 logger = logging.getLogger("sexton.nodes")
 
@@ -63,14 +66,16 @@ class Fleet:
     def facts(self) -> NodeFacts:
         return NodeFacts(
             identity=self.me, version=__version__, started_at=self._began, clock=self._clock.now(),
-            job_set_id=self.job_set_id(), jobs=len(self._jobs), slots=self._slots.names(),
+            job_set_id=self._job_set[1], jobs=len(self._jobs), slots=self._slots.names(),
             runs=tuple(run.id for run in self._registry if not run.waits_for_slots),
         )
 
-    def job_set_id(self) -> str:
-        """Of the jobs that are loaded now."""
-        if self._job_set[0] != self._jobs.version:
-            self._job_set = self._jobs.version, job_set_id_of(self._jobs.specs())
+    async def job_set_id(self) -> str:
+        """Of the jobs that are loaded now. With thousands of them it takes so long that a thread does it."""
+        version = self._jobs.version
+        if self._job_set[0] != version:
+            digest = await asyncio.to_thread(job_set_id_of, self._jobs.specs())
+            self._job_set = version, digest
         return self._job_set[1]
 
     def seen(self) -> Sequence[Presence]:
@@ -105,6 +110,7 @@ class Fleet:
 
     async def announce(self) -> None:
         """A heartbeat, and a look at the others. Raises StoreError."""
+        await self.job_set_id()
         await bounded(self._store.announce(self.facts()))
         self._seen = await bounded(self._store.nodes())
 

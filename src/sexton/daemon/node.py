@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from pathlib import Path
 
 import msgspec
@@ -36,7 +35,7 @@ def this_process(name: str) -> NodeIdentity:
     """The identity of this process under that name. No other process ever gets the same."""
     pid = os.getpid()
     return NodeIdentity(
-        id=f"{name}#{secrets.token_hex(8)}", name=name, pid=pid, pid_started_ticks=cgroup.start_ticks(pid) or 0,
+        id=f"{name}#{os.urandom(8).hex()}", name=name, pid=pid, pid_started_ticks=cgroup.start_ticks(pid) or 0,
         boot_id=cgroup.boot_id(), pid_namespace=_pid_namespace(),
     )
 

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sexton.admission.decide import Refusal, Refuse
 from sexton.daemon.ahead import BREATH, Ahead
 from sexton.daemon.jitter import jitter_of
 from sexton.daemon.jobs import JobEntry, Jobs
-from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
@@ -19,6 +19,9 @@ from sexton.model.job import RunOn
 from sexton.model.run import Outcome, Trigger
 from sexton.run.launch import Launcher
 from sexton.schedule.agenda import Agenda, Due, Skipped
+
+if TYPE_CHECKING:
+    from sexton.daemon.onefire import OneFire
 
 logger = logging.getLogger("sexton.schedule")
 

@@ -29,7 +29,6 @@ from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
 from sexton.daemon.node import NodeHome
 from sexton.daemon.nodestate import NodeState, is_fleet_wide, of_node
-from sexton.daemon.onefire import OneFire
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
 from sexton.daemon.reporting import Reporting
@@ -230,6 +229,8 @@ class Daemon:
         scheduler.made_up_for = catchup.fell_behind
         boot_runs = BootRuns(jobs, launcher, pauses, own, durable=store.capabilities.durable)
         if store.capabilities.shared:
+            from sexton.daemon.onefire import OneFire  # one node alone starts sooner without it
+
             one_fire = OneFire(store, home.identity, jobs, self._on_unavailable())
             one_fire.on_lost_fire = scheduler.launch_late
             scheduler.one_fire = catchup.one_fire = fleet.one_fire = one_fire
@@ -237,7 +238,8 @@ class Daemon:
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         reloader.on_changed = partial(_take_up_pools, launcher)
         filled_at = self._fill(jobs, scheduler)
-        await fleet.announce()  # before anything is started: who has an intent must be seen to live
+        if store.capabilities.shared:
+            await fleet.announce()  # before anything is started: who has an intent must be seen to live
         if kept is not None:
             take_over(found, launcher, kept, jobs.by_name())
         await pauses.recall()
