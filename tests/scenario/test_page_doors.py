@@ -61,6 +61,16 @@ def test_a_cluster_scoped_job_on_a_store_of_its_own_says_so(rig: Rig, tmp_path: 
     until(lambda: not rig.job()["slot"]["held"], 5, "the slot given back")
 
 
+def test_a_start_that_fails_gives_its_slot_back(rig: Rig, tmp_path: Path) -> None:
+    """There is no such program: the run has failed, and nothing holds the job's slot."""
+    options = {"concurrencyPolicy": "Forbid", "concurrencyScope": "cluster"}
+    rig.start([job("j", ["/no/such/program"], **options)], state={"path": str(tmp_path / "state")})
+    for _ in range(2):
+        run = rig.fire()
+        assert rig.recorded(run)["exit_code"] == 127
+        until(lambda: not rig.job()["slot"]["held"], 5, "the slot given back")
+
+
 def test_a_run_that_is_started_and_cancelled_is_told_in_the_log(rig: Rig) -> None:
     """Start, request, end: each with the run's id, in this order."""
     rig.start([job("j", "sleep 60")])
