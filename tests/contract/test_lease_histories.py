@@ -34,7 +34,7 @@ from sexton.store.coordination import Lease
 from sexton.store.directory import terms
 from sexton.store.local import LocalCoordination
 
-HISTORIES = int(os.environ.get("SEXTON_LEASE_HISTORIES", "400"))
+HISTORIES = int(os.environ.get("SEXTON_LEASE_HISTORIES", "200"))
 FIRST = int(os.environ.get("SEXTON_LEASE_SEED", "1"))
 STORES: dict[str, Callable[[World], LeaseStore]] = {
     "postgres": DatabaseStore, "directory": DirectoryStore, "local": LocalStore,

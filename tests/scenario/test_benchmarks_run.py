@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import psycopg
 
 ROOT = Path(__file__).resolve().parents[2]
 NONE = ("of them lost", "false records after the restart")
@@ -53,3 +56,15 @@ def test_the_small_benchmarks_print_a_table(tmp_path: Path) -> None:
     again = ran("micro.py", "--repeats", "1", "--only", "next", "--against", "out.json", folder=tmp_path)
     rows = [line.split(" | ") for line in again.splitlines()[2:]]
     assert rows and all(len(row) == 5 and float(row[4].rstrip(" |")) > 0 for row in rows)
+
+
+def test_several_nodes_are_measured(tmp_path: Path, database: str) -> None:
+    """Hand-over on both stores, pages with their plans, and a fleet; nothing of it stays in the database."""
+    shown = ran("nodes.py", "--scale", "quick", "--rounds", "1", "--postgres", database, "--folder", str(tmp_path),
+                folder=tmp_path)
+    for store in ("folder", "postgres"):
+        assert re.search(rf"\| sexton \| {store} \| [\d.]+ \|", shown)
+    assert "| 2000 |" in shown and "Index" in shown and "### 3 nodes with 20 jobs" in shown
+    with psycopg.connect(database) as connection:
+        left = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname LIKE 'sexton%'").fetchall()
+    assert left == [] and list(tmp_path.iterdir()) == []
