@@ -87,3 +87,11 @@ def test_what_becomes_of_what_is_left_behind(rig: Rig, leftovers: str) -> None:
     rig.logged("outcome:", record["id"])
     assert ("left 1 process(es) behind" in rig.log()) is (leftovers == "report")
     end(left)
+
+
+def test_a_timeout_that_is_meant_is_told_from_a_success_by_its_stop(rig: Rig) -> None:
+    """`failsWhen.timeout: false`: the run is a success, and its record says who ended it and with which code."""
+    rig.start([job("j", "exec sleep 60", executionTimeout=0.3, failsWhen={"timeout": False})])
+    record = rig.recorded(rig.fire())
+    assert (record["outcome"], record["exit_code"], record["fail_reason"]) == ("success", -100, None)
+    assert record["stop"]["cause"] == "timeout" and record["gone"]["state"] == "proven"

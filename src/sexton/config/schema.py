@@ -40,6 +40,7 @@ FAILS_WHEN = Section(
         Option(name="producesStdout", field="produces_stdout", kind=Kind.BOOLEAN),
         Option(name="producesStderr", field="produces_stderr", kind=Kind.BOOLEAN),
         Option(name="nonzeroReturn", field="nonzero_return", kind=Kind.BOOLEAN),
+        Option(name="timeout", field="timeout", kind=Kind.BOOLEAN),
         Option(name="always", field="always", kind=Kind.BOOLEAN),
     ),
 )

@@ -148,13 +148,14 @@ class ScheduleFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FailsWhen(msgspec.Struct, frozen=True, rename="camel"):
-    """Which observations make a run a failure. A timeout and a failed start are failures in any case
-    that `nonzeroReturn` covers (they carry the exit codes -100 and 127)."""
+    """Which observations make a run a failure. A failed start is one in any case; so is a timeout unless `timeout` is
+    false, whatever its exit code (-100) would say."""
 
     produces_stdout: bool = False
     produces_stderr: bool = True
     nonzero_return: bool = True
     always: bool = False
+    timeout: bool = True
 
 
 class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):

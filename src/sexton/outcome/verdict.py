@@ -37,7 +37,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
     """The first cause of a stop decides first; then failsWhen, in the reference's order.
 
-    A timeout and a failed start are failures under every failsWhen (decisions/0004): nothing was completed.
+    A failed start is a failure under every failsWhen, and so is a timeout unless `failsWhen.timeout` is false
+    (decisions/0004): nothing was completed. The record tells a timeout from a success all the same: by its `stop`.
     """
     if evidence.stop is not None:
         match evidence.stop.cause:
@@ -59,7 +60,8 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
         return Verdict(Outcome.SKIPPED, evidence.skipped)
     if evidence.start_failure is not None:
         return Verdict(Outcome.FAILURE, evidence.start_failure)
-    if evidence.exit_code == EXIT_TIMED_OUT:
+    timed_out = evidence.exit_code == EXIT_TIMED_OUT
+    if timed_out and fails_when.timeout:
         return Verdict(Outcome.FAILURE, f"exceeded its executionTimeout of {evidence.execution_timeout:g} seconds")
     if evidence.exit_code is None:
         return Verdict(Outcome.UNKNOWN, evidence.lost or "the end of the command was not observed")
@@ -67,7 +69,7 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
         return Verdict(Outcome.FAILURE, f"verification failed: {evidence.refuted}")
     if fails_when.always:
         return Verdict(Outcome.FAILURE, "configured to mark every run as failed (failsWhen.always)")
-    if fails_when.nonzero_return and evidence.exit_code != 0:
+    if fails_when.nonzero_return and evidence.exit_code != 0 and not timed_out:
         return Verdict(Outcome.FAILURE, _exit_reason(evidence.exit_code))
     if fails_when.produces_stdout and evidence.wrote_stdout:
         return Verdict(Outcome.FAILURE, "command wrote to stdout (failsWhen.producesStdout)")

@@ -6,6 +6,7 @@ import itertools
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from sexton.model.job import FailsWhen
@@ -37,10 +38,20 @@ def test_what_stopped_it_decides_first(cause: StopCause, outcome: Outcome, code:
 
 
 @pytest.mark.parametrize("fails_when", EVERY_FAILS_WHEN)
-def test_a_timeout_is_a_failure_under_every_fails_when(fails_when: FailsWhen) -> None:
+def test_a_timeout_is_a_failure_whatever_else_fails_when(fails_when: FailsWhen) -> None:
     """-100 is a failure that names the bound."""
     verdict = judge(Evidence(exit_code=-100, stop=stop(StopCause.TIMEOUT), execution_timeout=1.5), fails_when)
     assert verdict.outcome is Outcome.FAILURE and verdict.fail_reason == "exceeded its executionTimeout of 1.5 seconds"
+
+
+def test_a_timeout_need_not_be_a_failure() -> None:
+    """`failsWhen.timeout: false`: its exit code does not make it one either; other observations do."""
+    ended = Evidence(exit_code=-100, stop=stop(StopCause.TIMEOUT), wrote_stderr=True, execution_timeout=1.5)
+    tolerant = FailsWhen(timeout=False, produces_stderr=False)
+    assert judge(ended, tolerant).outcome is Outcome.SUCCESS
+    assert judge(ended, msgspec.structs.replace(tolerant, produces_stderr=True)).outcome is Outcome.FAILURE
+    assert judge(ended, msgspec.structs.replace(tolerant, always=True)).outcome is Outcome.FAILURE
+    assert judge(Evidence(exit_code=1), tolerant).outcome is Outcome.FAILURE
 
 
 @pytest.mark.parametrize("fails_when", EVERY_FAILS_WHEN)

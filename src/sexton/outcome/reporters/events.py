@@ -13,14 +13,17 @@ def events_of(record: RunRecord, *, permanent: bool) -> tuple[ReportEvent, ...]:
     of them may be left.
     """
     events: list[ReportEvent] = []
+    timed_out = record.stop is not None and record.stop.cause is StopCause.TIMEOUT
     if record.outcome in (Outcome.FAILURE, Outcome.UNKNOWN):
         events.append(ReportEvent.FAILURE)
-        if record.stop is not None and record.stop.cause is StopCause.TIMEOUT:
+        if timed_out:
             events.append(ReportEvent.TIMEOUT)
         if permanent:
             events.append(ReportEvent.PERMANENT_FAILURE)
     elif record.outcome is Outcome.SUCCESS:
         events.append(ReportEvent.SUCCESS)
+        if timed_out:  # which `failsWhen.timeout: false` makes no failure
+            events.append(ReportEvent.TIMEOUT)
     if record.stop is not None and (record.gone is None or record.gone.state is not GoneState.PROVEN):
         events.append(ReportEvent.UNCONFIRMED)
     return tuple(events)
