@@ -36,7 +36,8 @@ async def enter(run: Run, daemon: Facilities, until: Until) -> bool:
     if slots is None:
         run.answered.set()
     elif not run.launch.ticket and not run.waits_for:
-        return await _claim(run, daemon, slots, until) and await _intend(run, daemon)
+        return (await _claim(run, daemon, slots, until) and await _intend(run, daemon)
+                and await _still_has_it(run, daemon, slots, until))
     shared = slots is not None and slots.share(run.job.name, run.id)
     if shared:
         daemon.on_admitted(run)
@@ -47,8 +48,14 @@ async def enter(run: Run, daemon: Facilities, until: Until) -> bool:
     await _wait_for_victims(run, until)
     if run.stop is not None or slots is None or shared:
         run.answered.set()
-        return run.stop is None
+        return run.stop is None and (slots is None or await _still_has_it(run, daemon, slots, until))
     return await _claim(run, daemon, slots, until)
+
+
+async def _still_has_it(run: Run, daemon: Facilities, slots: Slots, until: Until) -> bool:
+    """Between the grant and the start a disk may hang, or all of us be stopped: what cannot be trusted any more is
+    asked for once more."""
+    return not slots.is_doubtful(run.job.name, run.id) or await _claim(run, daemon, slots, until)
 
 
 async def _intend(run: Run, daemon: Facilities) -> bool:

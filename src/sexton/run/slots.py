@@ -107,6 +107,12 @@ class Slots:
         held.runs.add(run_id)
         return True
 
+    def is_doubtful(self, job: str, run_id: str) -> bool:
+        """The run has the slot, and so much time has passed since that another node may have it by now."""
+        held = self._held.get(job)
+        return held is not None and run_id in held.runs and (
+            held.lost is not None or boottime() >= held.trusted_until)
+
     async def claim(self, job: str, run_id: str, heir_of: str | None = None) -> Granted | Denied:
         """Ask the store for the slot. Raises StoreError when it does not answer in time, or not at all."""
         async with self._locks.setdefault(job, asyncio.Lock()):

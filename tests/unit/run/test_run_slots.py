@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from simulated import job, launch
 
@@ -218,3 +219,23 @@ async def test_a_slot_that_was_taken_over(store: FlakyStore, slots: Slots) -> No
     held = await store.read(slot_name("j"))
     assert held is not None and held.by == Lease(name=slot_name("j"), holder=THERE.id, node="there",
                                                  fence=taken.lease.fence)
+
+
+async def test_a_node_that_slept_between_grant_and_start_asks_again(
+    store: FlakyStore, slots: Slots, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the intent was written the machine was suspended, and a peer took the slot: nothing is started."""
+    registry = Registry()
+    run, daemon = a_run(registry), facilities(store, slots, registry, fail_closed=False)
+    run.job = msgspec.structs.replace(run.job, concurrency_policy=ConcurrencyPolicy.FORBID)
+
+    async def sleep_through(launched: object) -> None:
+        held = slots.of("j")
+        assert held is not None
+        assert await store.release(held.lease)
+        assert isinstance(await store.claim(slot_name("j"), THERE, 100.0), Granted)
+        held.trusted_until = 0.0
+
+    monkeypatch.setattr(store, "intend", sleep_through)
+    assert await enter(run, daemon, waits) is False
+    assert run.refusal is not None and "held by there" in run.refusal.message
