@@ -5,16 +5,18 @@ Live leases, signals and nodes are no part of it: they mean something only while
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, Phase, RunRecord
 from sexton.store.port import ended_at
+
+_record = msgspec.json.Decoder(RunRecord).decode
 
 
 class NoStore(StoreError):
@@ -154,3 +156,12 @@ def is_newer(record: RunRecord, there: RunRecord) -> bool:
     if (record.outcome is Outcome.UNKNOWN) != (there.outcome is Outcome.UNKNOWN):
         return there.outcome is Outcome.UNKNOWN
     return ended_at(record) > ended_at(there)
+
+
+def readable(rows: Iterable[tuple[Any, ...]], damaged: list[str]) -> Iterator[RunRecord]:
+    """Of rows of id and body the records that can be read; the others are named in `damaged`."""
+    for run_id, body in rows:
+        try:
+            yield _record(body)
+        except msgspec.MsgspecError as error:
+            damaged.append(f"run {run_id}: {error}")

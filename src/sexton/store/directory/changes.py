@@ -7,34 +7,10 @@ from typing import Generic, TypeVar, assert_never
 
 import msgspec
 
-from sexton.model.run import Launch, RunRecord, intent_of
-
-
-class Intend(msgspec.Struct, frozen=True):
-    launch: Launch
-
-
-class Note(msgspec.Struct, frozen=True):
-    record: RunRecord
-
-
-class Record(msgspec.Struct, frozen=True):
-    record: RunRecord
-
-
-class PutState(msgspec.Struct, frozen=True):
-    job: str
-    key: str
-    value: str
-
-
-class Prune(msgspec.Struct, frozen=True):
-    job: str
-    keep: int
-
+from sexton.model.run import RunRecord, intent_of
+from sexton.store.batch import Change, Intend, Note, Prune, PutState, Record
 
 RunChange = Intend | Note | Record
-Change = RunChange | PutState | Prune
 W = TypeVar("W")
 
 

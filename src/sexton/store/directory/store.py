@@ -14,8 +14,8 @@ from typing import Final
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
+from sexton.store.batch import Intend, Note, Prune, PutState, Record
 from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
-from sexton.store.directory.changes import Intend, Note, Prune, PutState, Record
 from sexton.store.directory.cleaning import clean
 from sexton.store.directory.opened import READERS, Opened
 from sexton.store.directory.reading import Wanted

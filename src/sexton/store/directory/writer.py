@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from sexton.model.errors import StoreError
-from sexton.store.directory.changes import Change, Prune, RunWrite, StateWrite, fold
+from sexton.store.batch import Change, Prune
+from sexton.store.directory.changes import RunWrite, StateWrite, fold
 from sexton.store.directory.files import Files, sync
 from sexton.store.directory.names import Entry
 from sexton.store.directory.root import Root

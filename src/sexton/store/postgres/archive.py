@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
-import msgspec
 import psycopg
 from psycopg import sql
 
 from sexton.model.errors import StoreError
-from sexton.model.run import RunRecord
 from sexton.store.archive import (
     Counts,
     Fence,
@@ -24,6 +22,7 @@ from sexton.store.archive import (
     StateValue,
     StoreKind,
     Unfinished,
+    readable,
 )
 from sexton.store.postgres.database import CONNECT_SECONDS, KEEP_ALIVE, schema_of
 from sexton.store.postgres.schema import migrations
@@ -32,7 +31,6 @@ ROWS_AT_ONCE = 500
 SILENT_SECONDS = 60.0
 """A node whose latest heartbeat is older is gone, or as good as that."""
 
-_record = msgspec.json.Decoder(RunRecord).decode
 
 _COUNTS = """
 SELECT (SELECT count(*) FROM {schema}.run WHERE ended_at IS NOT NULL),
@@ -98,8 +96,8 @@ class PostgresArchive:
         return Counts(recorded=row[0], unfinished=row[1], states=row[2], fences=row[3], fires=row[4])
 
     def items(self) -> Iterator[Item]:
-        yield from (Recorded(record) for record in self._runs(_RECORDED))
-        yield from (Unfinished(record) for record in self._runs(_UNFINISHED))
+        yield from (Recorded(record) for record in readable(self._rows(_RECORDED), self.damaged))
+        yield from (Unfinished(record) for record in readable(self._rows(_UNFINISHED), self.damaged))
         for job, key, value in self._rows(_STATES):
             yield StateValue(job, key, value)
         for name, fence in self._rows(_FENCES):
@@ -121,15 +119,6 @@ class PostgresArchive:
 
     def close(self) -> None:
         self._connection.close()
-
-    def _runs(self, statement: str) -> Iterator[RunRecord]:
-        for run_id, body in self._rows(statement):
-            try:
-                record = _record(body)
-            except msgspec.MsgspecError as error:
-                self.damaged.append(f"run {run_id}: {error}")
-                continue
-            yield record
 
     def _rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         """By a cursor of the server: never more than a few rows are here."""

@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from sexton.model.errors import StoreError
-from sexton.model.run import RunRecord
 from sexton.store.archive import (
     Counts,
     Fence,
@@ -25,6 +22,7 @@ from sexton.store.archive import (
     StateValue,
     StoreKind,
     Unfinished,
+    readable,
 )
 from sexton.store.sqlite.directory import LEDGER_FILE, LOCK_FILE, deployment_directory
 from sexton.store.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT, migrations
@@ -32,7 +30,6 @@ from sexton.store.sqlite.store import FENCE
 
 ROWS_AT_ONCE = 500
 
-_record = msgspec.json.Decoder(RunRecord).decode
 
 _COUNTS = """
 SELECT (SELECT count(*) FROM run WHERE ended_at IS NOT NULL), (SELECT count(*) FROM run WHERE ended_at IS NULL),
@@ -94,8 +91,8 @@ class SqliteArchive:
         return Counts(recorded=row[0], unfinished=row[1], states=row[2], fences=row[3])
 
     def items(self) -> Iterator[Item]:
-        yield from (Recorded(record) for record in self._runs(_RECORDED))
-        yield from (Unfinished(record) for record in self._runs(_UNFINISHED))
+        yield from (Recorded(record) for record in readable(self._rows(_RECORDED), self.damaged))
+        yield from (Unfinished(record) for record in readable(self._rows(_UNFINISHED), self.damaged))
         for job, key, value in self._rows(_STATES, FENCE):
             yield StateValue(job, key, value)
         for name, value in self._rows(_FENCES, FENCE):
@@ -122,15 +119,6 @@ class SqliteArchive:
 
     def close(self) -> None:
         self._connection.close()
-
-    def _runs(self, statement: str) -> Iterator[RunRecord]:
-        for run_id, body in self._rows(statement):
-            try:
-                record = _record(body)
-            except msgspec.MsgspecError as error:
-                self.damaged.append(f"run {run_id}: {error}")
-                continue
-            yield record
 
     def _rows(self, statement: str, *values: str) -> Iterator[tuple[str, ...]]:
         with self._explained():
