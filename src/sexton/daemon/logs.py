@@ -112,6 +112,7 @@ class LogThread:
         self._handlers = root.handlers[:] or [_Stderr()]
         self._queue: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
         self._repeats = Repeats()
+        self._closing = False
         self._front = _Dropping(self._queue)
         root.handlers[:] = [self._front]
         self.mask: Callable[[str], str] = lambda text: text
@@ -146,21 +147,26 @@ class LogThread:
                 self._tell_repeats()
                 self._flush()
                 continue
-            if record is not None and record.levelno < logging.WARNING:
+            if record is not None and record.levelno < logging.WARNING and not self._closing:
                 self._gather()
             self._front.urgent.clear()
-            for _ in range(BATCH):
-                if record is None:
-                    self._tell_repeats(all_of_them=True)
-                    self._flush()
-                    return
-                if self._repeats.lets_pass(record, time.monotonic()):
-                    self._hand_out(record)
-                if self._queue.empty():
-                    break
-                record = self._queue.get()
-            self._tell_repeats()
+            more = self._write_batch(record)
+            self._tell_repeats(all_of_them=not more)
             self._flush()
+            if not more:
+                return
+
+    def _write_batch(self, record: logging.LogRecord | None) -> bool:
+        """This line and what is queued behind it, a batch at most. False at the end of all lines."""
+        for further in range(BATCH - 1, -1, -1):
+            if record is None:
+                return False
+            if self._repeats.lets_pass(record, time.monotonic()):
+                self._hand_out(record)
+            if not further or self._queue.empty():  # what is taken from the queue must be written
+                break
+            record = self._queue.get()
+        return True
 
     def _hand_out(self, record: logging.LogRecord) -> None:
         self._mask(record)
@@ -194,6 +200,7 @@ class LogThread:
 
     def close(self) -> bool:
         """Write what is queued, but wait no longer than a stalled reader deserves; False when it stalls."""
+        self._closing = True
         self._queue.put(None)
         self._front.urgent.set()
         self._thread.join(CLOSE_SECONDS)
