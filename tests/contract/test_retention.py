@@ -41,7 +41,7 @@ async def test_runs_that_ended_too_long_ago_are_forgotten(make_store: Callable[.
         await store.record(ended(old, 89))
         await store.record(ended(long, 2))
         await store.intend(alive)
-        retention = Retention(store, A, clock, 72 * 3600.0, gone.extend)
+        retention = Retention(store, A, clock, lambda: 72 * 3600.0, gone.extend)
         await retention.forget_old()
         left = await store.runs(job="often", limit=1000)
         assert len(left) == 450 - retention.forgotten + 1 and all(r.launch.created_at >= NOON - 3 * DAY for r in left)
@@ -56,5 +56,5 @@ async def test_one_node_forgets_for_all(make_store: Callable[..., Store]) -> Non
     async with opened(make_store()) as store:
         await store.record(ended(launched(1, 90, "j"), 90))
         await store.claim("retention", B, 30.0)
-        await Retention(store, A, clock, 3600.0, gone.extend).forget_old()
+        await Retention(store, A, clock, lambda: 3600.0, gone.extend).forget_old()
         assert gone == [] and len(await store.runs(limit=9)) == 1

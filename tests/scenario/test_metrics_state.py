@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nodes_kit import Nodes
 from prometheus_client.parser import text_string_to_metric_families
 from rig import NEVER, Rig, until
 
@@ -65,3 +66,17 @@ def test_a_bug_that_cost_a_run_is_shown(rig: Rig) -> None:
         until(lambda number=number: rig.http("GET", "/health")[1]["internal_errors"] == number)
     assert samples(rig, "sexton_internal_errors")["sexton_internal_errors_total"] == 2
     assert rig.log().count("internal error in run") == 2
+
+
+def test_stores_of_several_nodes_are_counted_too(nodes: Nodes) -> None:
+    """Reads, writes, and what nodes agree on, with the time it took."""
+    (a,) = nodes.start(nodes.job(seconds=0), "a")
+    before = samples(a, "sexton_state_")
+    assert before["sexton_state_info true true"] == 1
+    run = a.fire()
+    a.recorded(run)
+    after = samples(a, "sexton_state_")
+    for kind in ("write", "coordinate"):
+        assert after[f"sexton_state_ops_total {kind}"] > before[f"sexton_state_ops_total {kind}"]
+        assert after[f"sexton_state_op_seconds_sum {kind}"] > before[f"sexton_state_op_seconds_sum {kind}"]
+    assert after["sexton_state_ops_total read"] > 0 and after["sexton_state_op_errors_total write"] == 0

@@ -197,23 +197,6 @@ def test_the_ttl_may_change_by_reload(folder_nodes: Nodes) -> None:
     assert begun - killed <= TTL + 1.5
 
 
-def test_another_store_waits_for_a_restart(folder_nodes: Nodes) -> None:
-    """A reload that moves the store does not move the daemon: a warning says that it takes a restart, and the slot is
-    held and renewed where it is."""
-    job = folder_nodes.job(seconds=60)
-    a, b = folder_nodes.start(job)
-    assert a.start_job()[0] == 200
-    until(lambda: folder_nodes.marked("start"), what="a's run")
-    a.write_jobs(job, path=str(folder_nodes.folder / "elsewhere"))
-    assert a.http("POST", "/reload")[0] == 200
-    assert "WARNING" in a.logged("section state has changed; that takes effect when the daemon is restarted")
-
-    def still_held() -> bool:
-        return bool(b.start_job()[0] == 409)
-
-    always(still_held, TTL + 1.5, "a holds the slot")
-
-
 def test_scope_needs_a_store_and_a_policy(folder_nodes: Nodes) -> None:
     """Two combinations are refused at load: the cluster scope without a `state` section, naming every such job, and
     with `concurrencyPolicy: Allow`."""

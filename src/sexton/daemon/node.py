@@ -10,6 +10,9 @@ import msgspec
 
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel
+from sexton.execution.keeping import KeptRuns
+from sexton.execution.lastwords import LastWords
+from sexton.execution.runlog import OutputFiles
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
 
@@ -29,6 +32,14 @@ class NodeHome(msgspec.Struct, frozen=True):
     def leave(self) -> None:
         if self.lock is not None:
             os.close(self.lock)
+
+
+class Belongings(msgspec.Struct, frozen=True):
+    """What a node that has a folder keeps there, and beside the store."""
+
+    output_files: OutputFiles
+    kept: KeptRuns
+    words: LastWords
 
 
 def this_process(name: str) -> NodeIdentity:

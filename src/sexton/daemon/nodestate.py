@@ -28,7 +28,12 @@ class NodeState:
         await self._store.put_state(job, self._own(key), value)
 
     def _own(self, key: str) -> str:
-        return f"{key}@{self._node}"
+        return own_key(key, self._node)
+
+
+def own_key(key: str, node: str) -> str:
+    """Under what a node's own fact is kept in the store."""
+    return f"{key}@{node}"
 
 
 def of_node(histories: Mapping[str, JobHistory], node: str) -> dict[str, JobHistory]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -43,6 +43,16 @@ class ReloadResult(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
+class TakesRestart(msgspec.Struct, frozen=True):
+    """A change that a living daemon does not take up, and why."""
+
+    why: str
+
+
+async def _stay(here: StateSettings, there: StateSettings) -> TakesRestart | None:
+    return TakesRestart("the store is opened once")
+
+
 class Reloader:
     """Knows the configuration in force and how it came to be."""
 
@@ -62,6 +72,8 @@ class Reloader:
         self._clock = clock
         self.on_changed: Callable[[JobDiff, Settings], None] = lambda changes, settings: None
         """Told when a configuration is in force."""
+        self.move_store: Callable[[StateSettings, StateSettings], Awaitable[TakesRestart | None]] = _stay
+        """Asked to use the store of the second section instead of that of the first. Raises StoreError."""
         self._lock = asyncio.Lock()
         self._coming: asyncio.Task[ReloadResult] | None = None
 
@@ -103,17 +115,28 @@ class Reloader:
         for finding in configuration.warnings:
             if finding not in self.findings:
                 logger.warning("%s", finding)
-        self._tell_settings(configuration.settings)
+        try:
+            await self._take_up_settings(configuration.settings)
+        except StoreError as failure:
+            self.failures += 1
+            why = f"section state names another store, and that cannot be used: {failure}"
+            logger.error("configuration not taken up: %s", why)
+            return ReloadResult(ok=False, at=now, findings=(why,))
         self.findings = configuration.findings
         self.last_success = now
         return await self._apply(configuration, now)
 
-    def _tell_settings(self, new: Settings) -> None:
-        """Sockets and stores are opened once: what changed about them waits for a restart, and is said."""
-        state = with_new_ttl(self.settings.state, new.state)
+    async def _take_up_settings(self, new: Settings) -> None:
+        """Sockets are opened once, and so are most stores: what changed about them waits for a restart, and is said.
+        Raises StoreError when another store is named that cannot be used."""
+        state, reason = with_new_ttl(self.settings.state, new.state), ""
+        if state is not None and new.state is not None and _place(state) != _place(new.state):
+            stays = await self.move_store(state, new.state)
+            state, reason = (new.state, "") if stays is None else (state, f" ({stays.why})")
         for name, here in (("web", self.settings.web), ("state", state), ("logging", self.settings.logging)):
             if getattr(new, name) != here:
-                logger.warning("section %s has changed; that takes effect when the daemon is restarted", name)
+                logger.warning("section %s has changed; that takes effect when the daemon is restarted%s", name,
+                               reason if name == "state" else "")
         self.settings = msgspec.structs.replace(
             self.settings, shutdown_timeout=new.shutdown_timeout, pools=new.pools, state=state)
 

@@ -27,9 +27,11 @@ LEASE = "retention"
 
 class Retention:
     def __init__(
-        self, store: Store, me: NodeIdentity, clock: Clock, age: float, on_pruned: Callable[[Sequence[str]], None],
+        self, store: Store, me: NodeIdentity, clock: Clock, age: Callable[[], float],
+        on_pruned: Callable[[Sequence[str]], None],
     ) -> None:
-        """`age` in seconds; 0 or less keeps everything. `on_pruned` hears the ids of what was forgotten."""
+        """`age` in seconds, asked for at each pass; 0 or less keeps everything. `on_pruned` hears the ids of what was
+        forgotten."""
         self._store = store
         self._me = me
         self._clock = clock
@@ -39,12 +41,11 @@ class Retention:
 
     async def run(self) -> None:
         """For ever, once an hour."""
-        if self._age <= 0:
-            return
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             try:
-                await self.forget_old()
+                if self._age() > 0:
+                    await self.forget_old()
             except StoreError as failure:
                 logger.warning("old runs could not be forgotten: %s", failure)
             await asyncio.sleep(EVERY_SECONDS)
@@ -64,7 +65,7 @@ class Retention:
     async def _forget_some(self, job: str) -> Sequence[str]:
         """The oldest of those that ended too long ago. A run's id tells when it was launched, which bounds the search;
         when it ended decides."""
-        since = self._clock.now() - timedelta(seconds=self._age)
+        since = self._clock.now() - timedelta(seconds=self._age())
         page = await bounded(self._store.runs(job=job, before=bound_at(since), limit=AT_ONCE))
         old = sum(record.phase is Phase.RECORDED and ended_at(record) < since for record in page)
         if not old:

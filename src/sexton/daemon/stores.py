@@ -7,7 +7,10 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sexton.daemon.node import NodeHome, move_in, this_process
+from sexton.daemon.node import Belongings, NodeHome, move_in, this_process
+from sexton.execution.keeping import KeptRuns
+from sexton.execution.lastwords import LastWords
+from sexton.execution.runlog import OutputFiles
 from sexton.model.errors import StoreError
 from sexton.model.settings import StateSettings, Topology
 from sexton.store.coordination import Store
@@ -86,6 +89,47 @@ def home_of(state: StateSettings | None, store: Store) -> NodeHome:
     if not store.capabilities.shared:
         return NodeHome(this_process(name), Path(state.path or ".") / state.deployment_id)
     return move_in(_local_base(state), name)
+
+
+def next_home(there: StateSettings, homes: Sequence[NodeHome]) -> NodeHome | None:
+    """Where this process, whose home is the last of these and which has left the others, keeps what is its own when it
+    uses the store of that section; None where another daemon has that place. Raises StoreError. Blocking."""
+    me = homes[-1].identity
+    own = me.name if is_shared(there) else ""
+    base = _local_base(there) if is_shared(there) else Path(there.path or ".") / there.deployment_id
+    for home in homes:
+        if home.directory == base / own:
+            return home
+    if not is_shared(there):
+        return NodeHome(me, base)
+    found = move_in(base, me.name)
+    if found.identity.name != me.name:
+        found.leave()
+        return None
+    return NodeHome(me, found.directory, found.lock)
+
+
+def belongings_of(state: StateSettings | None, home: NodeHome) -> Belongings | None:
+    """None for a node without a store: nothing of it outlives it."""
+    if state is None or home.directory is None:
+        return None
+    files = output_directory(state, home)
+    return Belongings(OutputFiles(files, state.max_output_bytes),
+                      KeptRuns(home.directory, files, state.max_output_bytes), LastWords(words_directory(home)))
+
+
+def output_directory(state: StateSettings, home: NodeHome) -> Path:
+    """Where the output of runs is kept: other nodes may read it where they share a folder."""
+    if state.path is not None:
+        return Path(state.path) / state.deployment_id / "output"
+    assert home.directory is not None
+    return home.directory / "output"
+
+
+def words_directory(home: NodeHome) -> Path:
+    """Where zygotes leave their last words."""
+    assert home.directory is not None
+    return home.directory / "zygotes"
 
 
 def _local_base(state: StateSettings) -> Path:

@@ -12,56 +12,50 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sexton import __version__
 from sexton.config.diff import JobDiff
 from sexton.daemon import systemd
+from sexton.daemon.aftermath import Aftermath
 from sexton.daemon.beside import live_beside_runs
 from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.fleet import Fleet, dead_daemons
-from sexton.daemon.jobs import CHECK_PREFIX, REMEMBERED_RUNS, SHOWN_LINES, Jobs
+from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
-from sexton.daemon.node import NodeHome
+from sexton.daemon.node import Belongings, NodeHome
 from sexton.daemon.nodestate import NodeState, is_fleet_wide, of_node
 from sexton.daemon.pauses import Pauses
-from sexton.daemon.reload import Reloader
+from sexton.daemon.reload import Reloader, TakesRestart
 from sexton.daemon.reporting import Reporting
 from sexton.daemon.retention import Retention
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.sla import SlaWatch
-from sexton.daemon.statsd import Statsd, start_lines, stop_lines
-from sexton.daemon.stores import home_of, make_store
+from sexton.daemon.statsd import Statsd
+from sexton.daemon.stores import belongings_of, home_of, make_store
 from sexton.daemon.timetable import occurrences_for
 from sexton.daemon.troubles import Troubles
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel
 from sexton.execution.controllers import Controllers
-from sexton.execution.keeping import KeptRuns
-from sexton.execution.lastwords import LastWords
 from sexton.execution.mirror import Mirror
-from sexton.execution.runlog import OutputFiles
 from sexton.execution.sampler import Sampler
 from sexton.execution.secrets import Vault
 from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec, RunOn
-from sexton.model.run import Outcome, RunRecord
+from sexton.model.job import JobSpec
 from sexton.model.settings import Configuration, OnStoreUnavailable, Settings, StateSettings
-from sexton.outcome.retry import Fate
 from sexton.run.adoption import take_over
 from sexton.run.confine import Confining
 from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
-from sexton.run.live import Run
 from sexton.run.recovery import recover
 from sexton.run.registry import Registry
 from sexton.run.remnant import find_remnants
@@ -72,6 +66,10 @@ from sexton.run.slots import Slots
 from sexton.run.takeover import Found, find_kept
 from sexton.schedule.agenda import Agenda
 from sexton.store.coordination import Store
+from sexton.store.inuse import StoreInUse
+
+if TYPE_CHECKING:
+    from sexton.daemon.moving import Moving
 
 logger = logging.getLogger("sexton.daemon")
 
@@ -93,18 +91,20 @@ class Daemon:
         self._stop = asyncio.Event()
         self._at_once = asyncio.Event()
         self._background: set[asyncio.Task[object]] = set()
-        self._output_files: OutputFiles | None = None
-        self._kept: KeptRuns | None = None
-        self._words: LastWords | None = None
+        self._belongings: Belongings | None = None
+        self._moving: Moving | None = None
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT. Returns the exit status; raises StoreError when the store cannot be used."""
-        settings = self._configuration.settings
+        state = self._configuration.settings.state
         self._take_signals()
-        store = make_store(settings.state, self._forget_output)
+        store: Store = make_store(state, self._forget_output)
+        if state is not None:
+            store = StoreInUse(store)
         await store.open()
         try:
-            home = await self._move_in(settings.state, store)
+            home = await asyncio.to_thread(home_of, state, store)
+            self._belongings = belongings_of(state, home)
             try:
                 return await self._with_store(store, home)
             finally:
@@ -115,25 +115,16 @@ class Daemon:
             except StoreError as failure:
                 logger.error("closing the store: %s", failure)
 
-    async def _move_in(self, state: StateSettings | None, store: Store) -> NodeHome:
-        """Where this node keeps what is its own; where output is kept, other nodes may read it."""
-        home = await asyncio.to_thread(home_of, state, store)
-        if state is not None and home.directory is not None:
-            shared = Path(state.path) / state.deployment_id if state.path is not None else home.directory
-            self._output_files = OutputFiles(shared / "output", state.max_output_bytes)
-            self._kept = KeptRuns(home.directory, self._output_files.directory, state.max_output_bytes)
-            self._words = LastWords(home.directory / "zygotes")
-        return home
-
     def _forget_output(self, run_ids: Sequence[str]) -> None:
-        if self._output_files is not None:
-            self._output_files.forget(list(run_ids))
+        if self._belongings is not None:
+            self._belongings.output_files.forget(list(run_ids))
 
     async def _with_store(self, store: Store, home: NodeHome) -> int:
         self._troubles = Troubles()
         asyncio.get_running_loop().set_exception_handler(self._troubles)
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
-        kept, words = self._kept, self._words
+        own = self._belongings
+        kept, words = (own.kept, own.words) if own is not None else (None, None)
         self._is_ours = await dead_daemons(store, home.identity, self._slot_ttl(), home.identity.name)
         found = await find_kept(store, kept, self._is_ours) if kept is not None else []
         self._interrupted = await recover(
@@ -152,8 +143,8 @@ class Daemon:
             await supervisors.close()
             confining.close()
             mirror.close()
-            if self._output_files is not None:
-                self._output_files.close()
+            if own is not None:
+                own.output_files.close()
             if base is not None:
                 cgroup.remove_tree(base)
         return 0
@@ -164,79 +155,59 @@ class Daemon:
     ) -> None:
         jobs, registry = Jobs(), Registry()
         measures, statsd = Measures(), Statsd()
-        node, vault, kept = home.identity.name, Vault(), self._kept
+        node, vault = home.identity.name, Vault()
+        own = self._belongings
+        kept, output_files = (own.kept, own.output_files) if own is not None else (None, None)
         slots = Slots(store, home.identity, self._slot_ttl)
         SlotLoss(registry, slots)
         fleet = Fleet(home, store, jobs, registry, slots, self._clock)
-        own = NodeState(store, node) if store.capabilities.shared else store
+        nodes_own = NodeState(store, node) if store.capabilities.shared else store
         reporting = Reporting(jobs.spec_of, vault, node)
-
-        def remember(record: RunRecord) -> None:
-            if (entry := jobs.get(record.launch.job)) is not None:
-                entry.remember(record)
-                if record.outcome is Outcome.SKIPPED:
-                    entry.skip(self._clock.now(), record.fail_reason or "", record.launch.scheduled_for)
-
-        def on_recorded(run: Run, record: RunRecord) -> None:
-            fate = retries.recorded(run, record)
-            reporting.on_recorded(run, record, permanent=fate is Fate.FINAL)
-            measures.recorded(record, run.job.jitter)
-            if (where := run.job.statsd) is not None:
-                statsd.send(where, stop_lines(where.prefix, record))
-            remember(record)
-            if (entry := jobs.get(run.job.name)) is not None:
-                entry.final_failures += fate is Fate.FINAL
-                entry.keep_lines(_last_lines(run))
-
-        def on_started(run: Run) -> None:
-            if (where := run.job.statsd) is not None:
-                statsd.send(where, start_lines(where.prefix))
-
-        def on_amended(run: Run, record: RunRecord) -> None:
-            measures.proven(record)
-            if (entry := jobs.get(run.job.name)) is not None:
-                entry.amend(record)
-
-        def on_refused(run: Run) -> None:
-            launcher.refused_count += 1
-            retries.refused(run)
-            if run.refusal is not None and (entry := jobs.get(run.job.name)) is not None:
-                entry.skip(self._clock.now(), run.refusal.message, run.launch.scheduled_for)
-            if fleet.one_fire is not None and run.job.run_on is RunOn.ONE_NODE:
-                self._keep(fleet.one_fire.decline(run.job.name, run.launch.scheduled_for))
-
+        aftermath = Aftermath(jobs, reporting, measures, statsd, self._clock)
         facilities = Facilities(
-            slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=on_refused,
+            slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=aftermath.refused,
             on_silent=lambda holder, job: self._keep(fleet.settle_job(holder, job)),
             ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
-            output_files=self._output_files, on_recorded=on_recorded, on_amended=on_amended,
-            on_started=on_started, on_unconfirmed=reporting.on_unconfirmed, vault=vault,
+            output_files=output_files, vault=vault, on_recorded=aftermath.recorded, on_amended=aftermath.amended,
+            on_started=aftermath.started, on_unconfirmed=reporting.on_unconfirmed,
             intent_required=self._intent_required(), confining=confining, kept=kept,
         )
         self._logs.mask = vault.text
         launcher = Launcher(facilities, node, home.identity.boot_id, home.identity.id)
         pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
         retries = Retries(
-            launcher, own, self._clock, jobs.spec_of, durable=store.capabilities.durable,
+            launcher, nodes_own, self._clock, jobs.spec_of, durable=store.capabilities.durable,
             fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
         )
+        aftermath.launcher, aftermath.retries = launcher, retries
         launcher.on_launched = retries.launched
         launcher.pools.seconds_paused = pauses.seconds_left
         launcher.pools.configure(self._configuration.settings.pools)
         launcher.pools.close()  # until everything of the earlier daemon has its place
         scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
-        catchup = CatchUp(jobs, launcher, pauses, own, self._clock, durable=store.capabilities.durable)
+        catchup = CatchUp(jobs, launcher, pauses, nodes_own, self._clock, durable=store.capabilities.durable)
         scheduler.made_up_for = catchup.fell_behind
-        boot_runs = BootRuns(jobs, launcher, pauses, own, durable=store.capabilities.durable)
+        boot_runs = BootRuns(jobs, launcher, pauses, nodes_own, durable=store.capabilities.durable)
         if store.capabilities.shared:
             from sexton.daemon.onefire import OneFire  # one node alone starts sooner without it
 
             one_fire = OneFire(store, home.identity, jobs, self._on_unavailable())
             one_fire.on_lost_fire = scheduler.launch_late
             scheduler.one_fire = catchup.one_fire = fleet.one_fire = one_fire
+            aftermath.on_declined = lambda job, scheduled_for: self._keep(one_fire.decline(job, scheduled_for))
         sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
         reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
         reloader.on_changed = partial(_take_up_pools, launcher)
+
+        async def move_store(here: StateSettings, there: StateSettings) -> TakesRestart | None:
+            from sexton.daemon.moving import Moving  # few daemons ever need it
+
+            if self._moving is None:
+                assert isinstance(store, StoreInUse) and own is not None
+                self._moving = Moving(store, home, own, fleet, slots, registry, jobs, self._forget_output)
+            return await self._moving.to(here, there)
+
+        reloader.move_store = move_store
         filled_at = self._fill(jobs, scheduler)
         if store.capabilities.shared:
             await fleet.announce()  # before anything is started: who has an intent must be seen to live
@@ -248,11 +219,11 @@ class Daemon:
         own_histories = of_node(histories, node) if store.capabilities.shared else histories
         for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
             launcher.keep_place_of(remnant)
-        await requeue(store, launcher, jobs.by_name(), remember, self._is_ours)
-        fleet.on_settled, fleet.refresh = remember, pauses.recall
+        await requeue(store, launcher, jobs.by_name(), aftermath.remember, self._is_ours)
+        fleet.on_settled, fleet.refresh = aftermath.remember, pauses.recall
         control = Control(
             node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
-            supervisors=supervisors, ledger=store, output_files=self._output_files, clock=self._clock,
+            supervisors=supervisors, ledger=store, output_files=output_files, clock=self._clock,
             logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
             fleet=fleet, boot_runs=boot_runs,
         )
@@ -309,6 +280,8 @@ class Daemon:
             watching.cancel()
             watch.close()
             await stop_serving()
+            if self._moving is not None:
+                await self._moving.close()
             await slots.close()
             for task in living:
                 task.cancel()
@@ -316,8 +289,10 @@ class Daemon:
         await scheduling
 
     def _retention(self, store: Store, home: NodeHome) -> Retention:
-        state = self._configuration.settings.state
-        age = state.max_run_age_seconds if state is not None else 0.0
+        def age() -> float:
+            state = self._reloader.settings.state
+            return state.max_run_age_seconds if state is not None else 0.0
+
         return Retention(store, home.identity, self._clock, age, self._forget_output)
 
     def _slot_ttl(self) -> float:
@@ -381,15 +356,6 @@ def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> 
     changed: dict[str, JobSpec | None] = {spec.name: None for spec in changes.removed}
     changed.update({change.after.name: change.after for change in changes.changed})
     launcher.take_up_pools(settings.pools, changed)
-
-
-def _last_lines(run: Run) -> list[tuple[str, str]]:
-    """What the log view shows of it when nothing runs: its own lines, then those of its check."""
-    found: list[tuple[str, str]] = []
-    for part, prefix in ((run, ""), (run.check, CHECK_PREFIX)):
-        if part is not None and part.capture is not None:
-            found += [(prefix + stream.value, line) for stream, line in part.capture.saved()[-SHOWN_LINES:]]
-    return found
 
 
 def _containment_advice() -> str:

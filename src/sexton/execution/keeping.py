@@ -126,6 +126,10 @@ class KeptRuns:
     """Where the runs that outlive the daemon are found again."""
 
     def __init__(self, state: Path, output: Path, cap: int) -> None:
+        self.move(state, output, cap)
+
+    def move(self, state: Path, output: Path, cap: int) -> None:
+        """For runs that start from now on; one that lives would not be found again."""
         self.directory = state.absolute() / RUNTIME_DIRECTORY
         self._output = output.absolute()
         self._cap = cap

@@ -20,6 +20,8 @@ logger = logging.getLogger("sexton.containment")
 PATIENCE_SECONDS = 5.0
 """For zygotes that still end what they have."""
 LOOK_SECONDS = 0.005
+ELSEWHERE = "elsewhere"
+"""The file that names the folders in which a daemon's zygotes had begun before its store was moved."""
 
 
 class LastWords:
@@ -27,13 +29,24 @@ class LastWords:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._count = 0
+        self._paths: list[Path] = []
+        """Of our own zygotes, the newest last."""
+
+    def move(self, directory: Path) -> None:
+        """Zygotes begin their files in another state directory from now on, and the next daemon, which uses that one,
+        is told where the earlier files are. Raises OSError; then nothing has changed. Blocking."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        told = {str(path.parent.absolute()) for path in self._paths} | set(_elsewhere(self._directory))
+        told.discard(str(directory.absolute()))
+        if told:
+            (directory / ELSEWHERE).write_text("".join(f"{place}\n" for place in sorted(told)), encoding="utf-8")
+        self._directory = directory
 
     def begin(self) -> int | None:
         """A locked file for a new zygote: to be inherited by it, and closed here. None where it cannot be made; then
         nothing is proven by it after a crash."""
-        self._count += 1
-        path = self._path(self._count)
+        path = self._directory / f"{os.getpid()}-{len(self._paths) + 1}"
+        self._paths.append(path)
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -45,24 +58,35 @@ class LastWords:
 
     def settle(self, keep_last: bool) -> None:
         """We have seen the end of all that our earlier zygotes had: nobody need ask for it."""
-        for number in range(1, self._count + (not keep_last)):
-            self._path(number).unlink(missing_ok=True)
-
-    def _path(self, number: int) -> Path:
-        return self._directory / f"{os.getpid()}-{number}"
+        for path in self._paths[:-1] if keep_last else self._paths:
+            path.unlink(missing_ok=True)
 
     def hear(self, patience: float = PATIENCE_SECONDS) -> bool:
         """Whether every zygote of the daemons before us has said it; waits for those at work. Blocking, bounded. The
         files are removed."""
-        try:
-            paths = list(self._directory.iterdir())
-        except OSError:
-            return True  # no daemon before us has had a zygote
+        paths = _files(self._directory)
+        for place in _elsewhere(self._directory):
+            paths += _files(Path(place))
+        (self._directory / ELSEWHERE).unlink(missing_ok=True)
         limit = time.monotonic() + patience
         said = [_heard(path, limit) for path in paths]
         for path in paths:
             path.unlink(missing_ok=True)
         return all(said)
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        return [path for path in directory.iterdir() if path.name != ELSEWHERE]
+    except OSError:
+        return []  # no daemon before us has had a zygote
+
+
+def _elsewhere(directory: Path) -> list[str]:
+    try:
+        return (directory / ELSEWHERE).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
 
 
 def _heard(path: Path, limit: float) -> bool:

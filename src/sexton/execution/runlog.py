@@ -76,14 +76,23 @@ class OutputFiles:
 
     def __init__(self, directory: Path, cap: int) -> None:
         self.directory = directory
+        self._earlier: list[Path] = []
         self._cap = cap
         self._thread = WriterThread("output")
+
+    def move(self, directory: Path, cap: int) -> None:
+        """Runs that start from now on have their output there; that of earlier ones is found where it is."""
+        if directory != self.directory:
+            self._earlier = [self.directory, *(path for path in self._earlier if path != directory)]
+        self.directory, self._cap = directory, cap
 
     def start(self, run_id: str) -> RunLog:
         return RunLog(self.directory, run_id, self._cap, self._thread)
 
     def path(self, run_id: str) -> Path:
-        return self.directory / log_name(run_id)
+        """Where it is, or would be."""
+        places = [directory / log_name(run_id) for directory in (self.directory, *self._earlier)]
+        return next((path for path in places if path.exists()), places[0])
 
     def parts(self, run_id: str) -> list[Path]:
         """The files that hold the output, in order; more than one while the run lives or after a crash."""

@@ -70,6 +70,8 @@ class Slots:
         self._held: dict[str, HeldSlot] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._releases: set[asyncio.Task[None]] = set()
+        self._left: list[Slots] = []
+        """What was held in each of the stores that were left."""
         self._doubtful: dict[str, Lease] = {}
         """By job: the lease whose release was not answered."""
         self._loop = asyncio.get_running_loop()
@@ -118,7 +120,11 @@ class Slots:
         async with self._locks.setdefault(job, asyncio.Lock()):
             if self.share(job, run_id):
                 return Granted(lease=self._held[job].lease)
-            answer, until = await self._ask_for(job, heir_of)
+            while True:
+                left = len(self._left)
+                answer, until = await self._ask_for(job, heir_of)
+                if left == len(self._left):
+                    break  # otherwise the store was changed meanwhile: what the other one has granted lapses there
             if isinstance(answer, Denied):
                 self.seen[job] = answer
                 return answer
@@ -148,23 +154,32 @@ class Slots:
     async def inherit(self, job: str, run_id: str, heir_of: str) -> None:
         """A run lives here that a process which is dead has started: its slot is ours. Asked for until it is answered;
         where another node has it, the run goes on beside that, as one whose slot was taken over."""
+        await self._insist(job, run_id, "taken over from an earlier daemon", heir_of)
+
+    async def take_along(self, job: str, run_id: str) -> None:
+        """As `inherit`, for a run whose slot we have in the store that was left."""
+        await self._insist(job, run_id, "begun before the store was moved", None)
+
+    async def _insist(self, job: str, run_id: str, origin: str, heir_of: str | None) -> None:
         while True:
             try:
                 answer = await self.claim(job, run_id, heir_of)
             except StoreError as failure:
-                logger.warning("Job %s: the slot of run %s, taken over from an earlier daemon, cannot be claimed (%s); "
-                               "it is tried again", job, run_id, failure)
+                logger.warning("Job %s: the slot of run %s, %s, cannot be claimed (%s); it is tried again", job, run_id,
+                               origin, failure)
                 await asyncio.sleep(1.0)
                 continue
             if isinstance(answer, Denied):
                 self.lost += 1
-                logger.warning("Job %s: the slot of run %s, taken over from an earlier daemon, is held by %s; the run "
-                               "continues", job, run_id, answer.by.node)
+                logger.warning("Job %s: the slot of run %s, %s, is held by %s; the run continues", job, run_id, origin,
+                               answer.by.node)
                 self.on_lost(job, (run_id,))
             return
 
     def give_back(self, job: str, run_id: str) -> None:
         """The run needs it no longer; the last one releases it."""
+        for left in self._left:
+            left.give_back(job, run_id)
         held = self._held.get(job)
         if held is None:
             return
@@ -189,6 +204,20 @@ class Slots:
                 self._doubtful[job] = held.lease
                 logger.warning("state: failed to release the concurrency slot for %s (%s); it frees by TTL", job,
                                failure)
+
+    # ---------------------------------------------------------------- another store
+
+    def move(self, left: Leases) -> Slots:
+        """Our store has been put in the place of another one, `left`. What is held stays held there, under the object
+        that is returned, until the runs that need it are gone: whoever has not moved yet does not get in."""
+        behind = Slots(left, self._me, self.ttl)
+        behind._held, self._held = self._held, {}
+        behind._doubtful, self._doubtful = self._doubtful, {}
+        for held in behind._held.values():
+            held.stop_timers()  # it is the new lease that a run lives by
+        self.seen.clear()
+        self._left.append(behind)
+        return behind
 
     async def close(self) -> None:
         """Wait for the releases that are under way; they are bounded."""

@@ -41,7 +41,7 @@ class Counted(Protocol):
 
     @property
     def operations(self) -> Mapping[str, Operations]:
-        """By kind: `read` and `write`. Never waits, and may be asked from any thread."""
+        """By kind: `read`, `write`, and whatever else it tells apart. Never waits, and may be asked from any thread."""
         ...
 
     @property

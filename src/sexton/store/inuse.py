@@ -1,0 +1,236 @@
+"""The store that the configuration in force names. A reload may put another one in its place while runs live."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
+from time import perf_counter
+from typing import Any, TypeVar
+
+from sexton.model.errors import StoreError
+from sexton.model.node import NodeFacts, NodeIdentity
+from sexton.model.run import Launch, Outcome, RunRecord
+from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal, Store
+from sexton.store.port import Capabilities, Counted, JobHistory, Operations
+
+logger = logging.getLogger("sexton.store")
+
+T = TypeVar("T")
+
+OWED_SECONDS = 10.0
+"""How long a store that was left may take to write a record."""
+
+
+class Tally:
+    """What was asked of one kind, for stores that do not count themselves."""
+
+    __slots__ = ("_done", "_failed", "_seconds")
+
+    def __init__(self) -> None:
+        self._done = self._failed = 0
+        self._seconds = 0.0
+
+    async def count(self, operation: Coroutine[Any, Any, T]) -> T:
+        began = perf_counter()
+        try:
+            result = await operation
+        except BaseException:
+            self._failed += 1
+            raise
+        finally:
+            self._seconds += perf_counter() - began
+        self._done += 1
+        return result
+
+    def told(self) -> Operations:
+        return Operations(done=self._done, failed=self._failed, rounds=self._done + self._failed,
+                          seconds=self._seconds)
+
+
+class StoreInUse:
+    """Implements `Store` by passing everything on. A run that began before a move belongs to two stores: its intent is
+    in the one that was left, which would call it interrupted; so that one gets its record, too."""
+
+    def __init__(self, store: Store) -> None:
+        self._now = store
+        self._left: dict[str, Store] = {}
+        """By id of a run that began there."""
+        self._owed: dict[Store, set[asyncio.Task[None]]] = {}
+        self._reads, self._writes, self._talks = Tally(), Tally(), Tally()
+
+    @property
+    def now(self) -> Store:
+        return self._now
+
+    # ---------------------------------------------------------------- moving
+
+    def move(self, to: Store, living: Collection[str]) -> Store:
+        """Everything goes to the other store from now on, which has to know the runs with these ids already. Returns
+        the one that is left; it stays open."""
+        left, self._now = self._now, to
+        self._left.update(dict.fromkeys(living, left))
+        self._owed.setdefault(left, set())
+        return left
+
+    async def leave_for_good(self, left: Store) -> None:
+        """Close a store that is owed nothing more. What it is being told is waited for."""
+        while self._owed[left]:
+            await asyncio.wait(self._owed[left])
+        del self._owed[left]
+        self._left = {run: store for run, store in self._left.items() if store is not left}
+        await left.close()
+
+    def _pay(self, record: RunRecord) -> None:
+        """Nobody waits for a store that is left, which may be gone for good."""
+        left = self._left.get(record.launch.id)
+        if left is not None:
+            task = asyncio.get_running_loop().create_task(self._record_there(left, record))
+            self._owed[left].add(task)
+            task.add_done_callback(self._owed[left].discard)
+
+    @staticmethod
+    async def _record_there(left: Store, record: RunRecord) -> None:
+        try:
+            async with asyncio.timeout(OWED_SECONDS):
+                await left.record(record)
+        except (StoreError, TimeoutError) as failure:
+            logger.warning("Job %s: the store that was left cannot be told of the end of run %s (%s): whoever opens it "
+                           "next will call it interrupted", record.launch.job, record.launch.id,
+                           str(failure) or f"no answer within {OWED_SECONDS:g} seconds")
+
+    # ---------------------------------------------------------------- Ledger
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._now.capabilities
+
+    @property
+    def problem(self) -> str | None:
+        return self._now.problem
+
+    @property
+    def operations(self) -> Mapping[str, Operations]:
+        """By kind: also `coordinate` (leases, signals, heartbeats, occurrences) for a store that nodes share."""
+        if isinstance(self._now, Counted):
+            return self._now.operations
+        return {"read": self._reads.told(), "write": self._writes.told(), "coordinate": self._talks.told()}
+
+    @property
+    def lost_notes(self) -> int:
+        return self._now.lost_notes if isinstance(self._now, Counted) else 0
+
+    async def open(self) -> None:
+        await self._now.open()
+
+    async def close(self) -> None:
+        """Also of those that were left and are still owed something."""
+        for left in list(self._owed):
+            try:
+                await self.leave_for_good(left)
+            except StoreError as failure:
+                logger.warning("the store that was left did not close cleanly: %s", failure)
+        await self._now.close()
+
+    async def intend(self, launch: Launch) -> None:
+        await self._writes.count(self._now.intend(launch))
+
+    def note(self, record: RunRecord) -> None:
+        self._now.note(record)
+
+    async def keep(self, record: RunRecord) -> None:
+        store = self._now
+        await self._writes.count(store.keep(record))
+        if store is not self._now:  # we have moved while it wrote
+            await self._now.keep(record)
+
+    async def record(self, record: RunRecord) -> None:
+        store = self._now
+        await self._writes.count(store.record(record))
+        if store is not self._now:
+            await self._now.record(record)
+        self._pay(record)
+
+    async def unfinished(self) -> Sequence[RunRecord]:
+        return await self._reads.count(self._now.unfinished())
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        return await self._reads.count(self._now.get(run_id))
+
+    async def history(self, job: str, limit: int) -> JobHistory:
+        return await self._reads.count(self._now.history(job, limit))
+
+    async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
+        return await self._reads.count(self._now.recent(per_job))
+
+    async def runs(
+        self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
+        before: str | None = None, after: str | None = None,
+    ) -> Sequence[RunRecord]:
+        return await self._reads.count(
+            self._now.runs(job=job, outcome=outcome, node=node, limit=limit, before=before, after=after))
+
+    async def prune(self, job: str, keep: int) -> Sequence[str]:
+        return await self._writes.count(self._now.prune(job, keep))
+
+    # ---------------------------------------------------------------- JobState
+
+    async def get_state(self, job: str, key: str) -> str | None:
+        return await self._reads.count(self._now.get_state(job, key))
+
+    async def states(self, key: str) -> Mapping[str, str]:
+        return await self._reads.count(self._now.states(key))
+
+    async def put_state(self, job: str, key: str, value: str) -> None:
+        store = self._now
+        await self._writes.count(store.put_state(job, key, value))
+        if store is not self._now:
+            await self._now.put_state(job, key, value)
+
+    # ---------------------------------------------------------------- Coordination
+
+    async def claim(self, name: str, by: NodeIdentity, ttl: float, *, heir_of: str | None = None) -> Granted | Denied:
+        return await self._talks.count(self._now.claim(name, by, ttl, heir_of=heir_of))
+
+    async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
+        return await self._talks.count(self._now.renew(lease, ttl))
+
+    async def release(self, lease: Lease) -> bool:
+        return await self._talks.count(self._now.release(lease))
+
+    async def read(self, name: str) -> Denied | None:
+        return await self._talks.count(self._now.read(name))
+
+    async def send(self, signal: Signal) -> None:
+        await self._talks.count(self._now.send(signal))
+
+    async def take(self, me: str) -> Sequence[Signal]:
+        return await self._talks.count(self._now.take(me))
+
+    async def signalled(self, me: str, within: float) -> None:
+        await self._now.signalled(me, within)
+
+    async def announce(self, facts: NodeFacts) -> None:
+        await self._talks.count(self._now.announce(facts))
+
+    async def leave(self, node: str) -> None:
+        await self._talks.count(self._now.leave(node))
+
+    async def nodes(self) -> Sequence[Presence]:
+        return await self._talks.count(self._now.nodes())
+
+    async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
+        return await self._talks.count(self._now.claim_fire(job, scheduled_for, by))
+
+    async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
+        return await self._talks.count(self._now.fired(job, since))
+
+    async def forget_fires(self, before: datetime) -> None:
+        await self._talks.count(self._now.forget_fires(before))
+
+    async def unfinished_of(self, node: str) -> Sequence[RunRecord]:
+        return await self._reads.count(self._now.unfinished_of(node))
+
+    async def news(self, per_job: int) -> Mapping[str, JobHistory]:
+        return await self._reads.count(self._now.news(per_job))
