@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import RunRecord
 from sexton.store.port import JobHistory, JobState, Ledger
+
+if TYPE_CHECKING:
+    from sexton.store.queue import Queue
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,3 +194,7 @@ class Coordination(Leases, Signals, Nodes, Fires, Interrupted, News, Protocol):
 
 class Store(Ledger, JobState, Coordination, Protocol):
     """Everything a daemon asks of a store."""
+
+    @property
+    def queue(self) -> Queue | None:
+        """None where `Capabilities.queue` says so."""

@@ -7,13 +7,16 @@ import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
 from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal, Store
 from sexton.store.port import Capabilities, Counted, JobHistory, Operations
+
+if TYPE_CHECKING:
+    from sexton.store.queue import Queue
 
 logger = logging.getLogger("sexton.store")
 
@@ -173,6 +176,11 @@ class StoreInUse:
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
         return await self._writes.count(self._now.prune(job, keep))
+
+    @property
+    def queue(self) -> Queue | None:
+        """What waits in the queue of a store that is left waits there: nobody knows all that comes to it."""
+        return self._now.queue
 
     # ---------------------------------------------------------------- JobState
 

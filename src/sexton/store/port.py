@@ -22,6 +22,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Records survive the process, SIGKILL and power loss included."""
     shared: bool = False
     """Several daemons have it open at once, on one machine or many."""
+    queue: bool = False
+    """It has a `Queue`: runs may wait in it for a worker."""
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,8 @@ class DirectoryStore:
     """
 
     capabilities = Capabilities(durable=True, shared=True)
+    queue: None = None
+    """A folder has none: an order that all nodes agree on takes more than files can give at a bearable price."""
 
     def __init__(
         self,

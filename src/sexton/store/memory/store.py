@@ -6,12 +6,18 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Launch, Outcome, RunRecord, intent_of
 from sexton.store.local import LocalCoordination
 from sexton.store.port import Capabilities, JobHistory, ended_at
 
+if TYPE_CHECKING:
+    from sexton.store.localqueue import QueueTable
+    from sexton.store.queue import Queue
+
+T = TypeVar("T")
 _Place = tuple[datetime, int, str]
 """Where a recorded run stands in its job's history: when it ended, when it was recorded, its id."""
 
@@ -23,7 +29,7 @@ class MemoryStore(LocalCoordination):
     the ids that had to make room.
     """
 
-    capabilities = Capabilities(durable=False)
+    capabilities = Capabilities(durable=False, queue=True)
     problem: str | None = None
 
     def __init__(
@@ -42,6 +48,8 @@ class MemoryStore(LocalCoordination):
         self._history: dict[str, list[_Place]] = {}
         self._totals: dict[str, dict[Outcome, int]] = {}
         self._state: dict[tuple[str, str], str] = {}
+        self._queue: Queue | None = None
+        self._queued: QueueTable | None = None
 
     async def open(self) -> None:
         self._open = True
@@ -65,6 +73,9 @@ class MemoryStore(LocalCoordination):
 
     async def record(self, record: RunRecord) -> None:
         self._check()
+        self._put_record(record)
+
+    def _put_record(self, record: RunRecord) -> None:
         job, run_id = record.launch.job, record.launch.id
         if run_id in self._places:
             self._forget_record(run_id)
@@ -128,6 +139,32 @@ class MemoryStore(LocalCoordination):
     async def put_state(self, job: str, key: str, value: str) -> None:
         self._check()
         self._state[job, key] = value
+
+    # ---------------------------------------------------------------- queue
+
+    @property
+    def queue(self) -> Queue:
+        if self._queue is None:
+            from sexton.store.localqueue import LocalQueue  # a queue in memory is SQLite's
+
+            self._queue = LocalQueue(self._within)
+        return self._queue
+
+    async def _within(self, work: Callable[[QueueTable], T]) -> T:
+        self._check()
+        if self._queued is None:
+            from sexton.store.localqueue import in_memory
+
+            self._queued = in_memory(self._record_all, self._recorded)
+        with self._queued.transaction():
+            return work(self._queued)
+
+    def _record_all(self, records: Sequence[RunRecord]) -> None:
+        for record in records:
+            self._put_record(record)
+
+    def _recorded(self, run_id: str) -> RunRecord | None:
+        return self._runs[run_id] if run_id in self._places else None
 
     def _check(self) -> None:
         if not self._open:

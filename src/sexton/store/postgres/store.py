@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from sexton.store.postgres.coordination import Coordinator
 from sexton.store.postgres.database import Database, schema_of
 from sexton.store.postgres.schema import migrate
 from sexton.store.postgres.writer import Writer
+
+if TYPE_CHECKING:
+    from sexton.store.postgres.queue import PostgresQueue
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class PostgresStore:
     `close_timeout` (seconds) bounds `close`. Works behind a pooler in transaction mode.
     """
 
-    capabilities = Capabilities(durable=True, shared=True)
+    capabilities = Capabilities(durable=True, shared=True, queue=True)
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class PostgresStore:
         self._database: Database | None = None
         self._leases: Coordinator | None = None
         self._writer: Writer | None = None
+        self._queue: PostgresQueue | None = None
         self._told = 0
         """Number of the latest record that news were told of."""
 
@@ -91,9 +95,12 @@ class PostgresStore:
         self._database = self._leases = self._writer = None
         if database is None or leases is None or writer is None:
             return
+        queue, self._queue = self._queue, None
         try:
             await writer.stop(within=self._close_timeout)
         finally:
+            if queue is not None:
+                await queue.end()
             await leases.end()
             await self._lease_database.close()
             await database.close()
@@ -182,6 +189,18 @@ class PostgresStore:
         if "\0" in job + key + value:
             raise StoreError("job state cannot hold a NUL character")
         await self._writing().submit(PutState(job, key, value))
+
+    # ---------------------------------------------------------------- queue
+
+    @property
+    def queue(self) -> PostgresQueue:
+        if self._queue is None:
+            if self._database is None:
+                raise StoreError("the store is not open")
+            from sexton.store.postgres.queue import PostgresQueue  # most daemons have none
+
+            self._queue = PostgresQueue(self._database)
+        return self._queue
 
     # ---------------------------------------------------------------- coordination
 

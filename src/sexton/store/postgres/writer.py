@@ -13,7 +13,8 @@ import msgspec
 import psycopg
 
 from sexton.model.errors import StoreError
-from sexton.store.batch import Batch, Change, Effect, Prune, fold
+from sexton.model.run import RunRecord
+from sexton.store.batch import Batch, Change, Effect, Prune, Record, fold
 from sexton.store.postgres import statements
 from sexton.store.postgres.database import Connection, Database
 
@@ -160,3 +161,14 @@ class Writer:
     def _is_overfull(self, job: str, added: int) -> bool:
         # Many rows at once instead of one with each record. Who else records runs of the job forgets some, too.
         return self._max_runs > 0 and self._added.get(job, 0) + added > self._max_runs // 16
+
+
+def record_orders(records: Sequence[RunRecord]) -> list[tuple[str, list[tuple[Any, ...]]]]:
+    """Statements with their rows that put final records into the ledger."""
+    if not records:
+        return []
+    rows = fold([Record(record) for record in records], next_seq=0).rows
+    jobs = [(job,) for job in sorted({row.job for row in rows})]
+    final = [(row.id, row.job, row.body.launch.daemon, row.outcome, row.ended_at,
+              msgspec.json.encode(row.body).decode()) for row in rows]
+    return [(statements.KNOW_JOB, jobs), (statements.RECORD, final)]

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Launch, Outcome, RunRecord
@@ -16,7 +17,13 @@ from sexton.store.sqlite.directory import DirectoryLock, deployment_directory, p
 from sexton.store.sqlite.reader import Reader
 from sexton.store.sqlite.schema import open_reader, open_writer
 from sexton.store.sqlite.whereabouts import Whereabouts
-from sexton.store.sqlite.writer import Opened, Writer, WriterStatistics, take_tally
+from sexton.store.sqlite.writer import Opened, Within, Writer, WriterStatistics, take_tally
+
+if TYPE_CHECKING:
+    from sexton.store.localqueue import QueueTable
+    from sexton.store.queue import Queue
+
+T = TypeVar("T")
 
 FENCE = "fence"
 """Key under which the fence of a lease is kept, as a state of the lease's name."""
@@ -32,7 +39,7 @@ class SqliteStore(LocalCoordination):
     bounds `close`.
     """
 
-    capabilities = Capabilities(durable=True)
+    capabilities = Capabilities(durable=True, queue=True)
 
     def __init__(
         self,
@@ -51,6 +58,7 @@ class SqliteStore(LocalCoordination):
         self._lock: DirectoryLock | None = None
         self._writer: Writer | None = None
         self._reader: Reader | None = None
+        self._queue: Queue | None = None
 
     @property
     def directory(self) -> Path:
@@ -167,6 +175,25 @@ class SqliteStore(LocalCoordination):
         if "\0" in job + key + value:
             raise StoreError("job state cannot hold a NUL character")
         await self._writing().submit(PutState(job, key, value))
+
+    # ---------------------------------------------------------------- queue
+
+    @property
+    def queue(self) -> Queue:
+        if self._queue is None:
+            from sexton.store.localqueue import LocalQueue  # most daemons have none
+
+            self._queue = LocalQueue(self._within)
+        return self._queue
+
+    async def _within(self, work: Callable[[QueueTable], T]) -> T:
+        from sexton.store.localqueue import QueueTable
+
+        def do(writer: Writer) -> T:
+            return work(QueueTable(writer.connection, writer.record_now, writer.recorded))
+
+        answer: T = await self._writing().submit(Within(do))
+        return answer
 
     async def _keep_fence(self, name: str, fence: int) -> None:
         await self.put_state(name, FENCE, str(fence))

@@ -7,15 +7,17 @@ import logging
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from sexton.model.errors import StoreError
-from sexton.store.batch import Batch, Change, Prune, fold
+from sexton.model.run import RunRecord
+from sexton.store import batch
+from sexton.store.batch import Batch, Prune, Record, fold
 from sexton.store.sqlite import statements
 from sexton.store.sqlite.fairness import Fairness
 from sexton.store.sqlite.whereabouts import LedgerMissing, Whereabouts
@@ -34,10 +36,17 @@ _NOT_ONE_WRITES_FAULT: Final = frozenset({
     sqlite3.SQLITE_NOMEM,
 })  # fmt: skip
 
-Answer = Sequence[str] | None
+class Within(msgspec.Struct, frozen=True):
+    """Anything else: done after the rows of its transaction; what it returns is the waiter's answer."""
+
+    work: Callable[[Writer], Any]
+
+
+Change = batch.Change | Within
+Answer = Any
 Waiter = asyncio.Future[Answer]
 _Pending = tuple[Change, Waiter | None]
-_Settled = tuple[Waiter | None, "Answer | StoreError"]
+_Settled = tuple[Waiter | None, Answer]
 
 
 class WriterStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +244,7 @@ class Writer:
         began = perf_counter()
         try:
             self._find_ledger()
-            asked, retired = self._commit([change for change, _ in pending])
+            asked, retired, worked = self._commit([change for change, _ in pending])
         except Exception as error:
             # Nothing may end this thread while somebody waits for it.
             self._seconds += perf_counter() - began
@@ -248,7 +257,7 @@ class Writer:
         self._settled()
         self._seconds += perf_counter() - began
         self._changes += len(pending)
-        return [(waiter, asked if isinstance(change, Prune) else None) for change, waiter in pending], retired
+        return [(waiter, _answer_to(change, asked, worked)) for change, waiter in pending], retired
 
     def _write_singly(self, pending: Sequence[_Pending]) -> tuple[list[_Settled], list[str]]:
         settled: list[_Settled] = []
@@ -259,17 +268,21 @@ class Writer:
             retired += ids
         return settled, retired
 
-    def _commit(self, changes: Sequence[Change]) -> tuple[list[str], list[str]]:
-        """One transaction. Returns the ids a prune asked for and those the bound per job retired."""
-        batch = fold(changes, next_seq=self._next_seq)
+    def _commit(self, changes: Sequence[Change]) -> tuple[list[str], list[str], Iterator[Any]]:
+        """One transaction. Returns the ids a prune asked for, those the bound per job retired, and what came of the
+        other works, in their order."""
+        batch = fold([change for change in changes if not isinstance(change, Within)], next_seq=self._next_seq)
+        works = [change.work for change in changes if isinstance(change, Within)]
+        self._next_seq += len(changes)
         recorded = batch.recorded()
         overfull = [job for job, added in recorded.items() if self._is_overfull(job, added)]
         # A single statement is a transaction by itself, and two fewer rounds for the GIL.
-        alone = not (overfull or batch.prunes or (batch.rows and batch.states))
+        alone = not (overfull or batch.prunes or works or (batch.rows and batch.states))
         try:
             if not alone:
                 self._connection.execute("BEGIN IMMEDIATE")
             self._write_rows(batch)
+            worked = [work(self) for work in works]
             asked = [i for prune in batch.prunes for i in self._forget(prune.job, prune.keep)]
             retired = [i for job in overfull for i in self._forget(job, self._max_runs)]
             if not alone:
@@ -279,9 +292,27 @@ class Writer:
                 self._connection.rollback()
             raise
         self._commits += 1
-        self._next_seq += len(changes)
         self._count(batch, recorded, overfull)
-        return asked, retired
+        return asked, retired, iter(worked)
+
+    # ---------------------------------------------------------------- for other works, on the thread
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """In a transaction."""
+        return self._connection
+
+    def record_now(self, records: Sequence[RunRecord]) -> None:
+        """Put final records into the transaction that is open."""
+        batch = fold([Record(record) for record in records], next_seq=self._next_seq)
+        self._next_seq += len(records)
+        self._write_rows(batch)
+        self._count(batch, batch.recorded(), ())
+
+    def recorded(self, run_id: str) -> RunRecord | None:
+        """The final record of a run."""
+        row = self._connection.execute(statements.GET_RECORDED, (run_id,)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0], type=RunRecord)
 
     def _write_rows(self, batch: Batch) -> None:
         if batch.rows:
@@ -320,6 +351,12 @@ class Writer:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
             pass  # The loop is closed: nobody is left to hear of it.
+
+
+def _answer_to(change: Change, asked: list[str], worked: Iterator[Any]) -> Answer:
+    if isinstance(change, Within):
+        return next(worked)
+    return asked if isinstance(change, Prune) else None
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
