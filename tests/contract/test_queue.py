@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +12,7 @@ from ledger_samples import Store, launch, opened, recorded
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
-from sexton.model.run import Outcome, Phase, RunRecord
+from sexton.model.run import Outcome, Phase
 from sexton.store.queue import CancelAnswer, Cancelling, Claim, Entry, Finish, Queue
 
 CONTENDERS = 50
@@ -67,7 +67,8 @@ async def test_the_order_is_priority_then_instant_then_age(queue: Queue) -> None
 
 async def test_only_the_queues_that_are_asked_for(queue: Queue) -> None:
     """A worker of some queues gets theirs, in one order, and no more than it wants."""
-    await queue.enqueue([entry(1, queue="x"), entry(2, queue="y", priority=9), entry(3, queue="z"), entry(4, queue="x")])
+    put = [entry(1, queue="x"), entry(2, queue="y", priority=9), entry(3, queue="z"), entry(4, queue="x")]
+    await queue.enqueue(put)
     assert numbers((await queue.step(A, ["x", "y", "x"], 2)).claimed) == [2, 1]
     assert numbers((await queue.step(A, ["x", "y"], 5)).claimed) == [4]
     assert (await queue.step(A, [], 5)).claimed == () == (await queue.step(A, ["z"], 0)).claimed
@@ -85,7 +86,7 @@ async def test_what_is_put_in_comes_out(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("bad", [
-    entry(1, priority=40_000), entry(1, text="\0"), entry(1, at=datetime(2026, 1, 1)),  # noqa: DTZ001
+    entry(1, priority=40_000), entry(1, text="\0"), entry(1, at=datetime(2026, 1, 1)),
 ])
 async def test_what_cannot_be_kept_is_refused_whole(queue: Queue, bad: Entry) -> None:
     """One entry that cannot be ordered or kept refuses all that came with it."""

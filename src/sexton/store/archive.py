@@ -15,6 +15,7 @@ import msgspec
 from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, Phase, RunRecord
 from sexton.store.port import ended_at
+from sexton.store.queue import Entry
 
 _record = msgspec.json.Decoder(RunRecord).decode
 
@@ -65,7 +66,13 @@ class Fired(msgspec.Struct, frozen=True, tag_field="kind", tag="fired"):
     """`NodeIdentity.id`."""
 
 
-Item = Recorded | Unfinished | StateValue | Fence | Fired
+class Waiting(msgspec.Struct, frozen=True, tag_field="kind", tag="waiting"):
+    """A run in a queue. One that a worker has waits again when it is put elsewhere: the worker is not there."""
+
+    entry: Entry
+
+
+Item = Recorded | Unfinished | StateValue | Fence | Fired | Waiting
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -76,6 +83,7 @@ class Counts(msgspec.Struct, kw_only=True):
     states: int = 0
     fences: int = 0
     fires: int = 0
+    waiting: int = 0
 
     def add(self, item: Item) -> None:
         match item:
@@ -89,16 +97,19 @@ class Counts(msgspec.Struct, kw_only=True):
                 self.fences += 1
             case Fired():
                 self.fires += 1
+            case Waiting():
+                self.waiting += 1
             case _:
                 assert_never(item)
 
     @property
     def total(self) -> int:
-        return self.recorded + self.unfinished + self.states + self.fences + self.fires
+        return self.recorded + self.unfinished + self.states + self.fences + self.fires + self.waiting
 
     def __str__(self) -> str:
         return (f"{self.recorded} recorded and {self.unfinished} unfinished runs, {self.states} job states, "
-                f"{self.fences} fences, {self.fires} claimed occurrences")
+                f"{self.fences} fences, {self.fires} claimed occurrences"
+                f"{f', {self.waiting} runs in queues' if self.waiting else ''}")
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,3 +176,12 @@ def readable(rows: Iterable[tuple[Any, ...]], damaged: list[str]) -> Iterator[Ru
             yield _record(body)
         except msgspec.MsgspecError as error:
             damaged.append(f"run {run_id}: {error}")
+
+
+def queued(bodies: Iterable[tuple[str, str]], damaged: list[str]) -> Iterator[Waiting]:
+    """Entries of a queue by id and JSON; those that cannot be read are added to `damaged`."""
+    for run_id, body in bodies:
+        try:
+            yield Waiting(msgspec.json.decode(body, type=Entry))
+        except msgspec.MsgspecError as error:
+            damaged.append(f"run {run_id}, which waits in a queue: {error}")

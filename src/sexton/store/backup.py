@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from sexton.model.errors import StoreError
-from sexton.store.archive import Counts, Fence, Fired, Item, Recorded, StateValue, StoreKind, Unfinished
+from sexton.store.archive import Counts, Fence, Fired, Item, Recorded, StateValue, StoreKind, Unfinished, Waiting
 
 FORMAT = "sexton-backup"
 VERSION = 1
@@ -50,7 +50,7 @@ class DamagedBackup(StoreError):
 
 
 _encode = msgspec.json.Encoder().encode
-_Line = Header | Recorded | Unfinished | StateValue | Fence | Fired | End
+_Line = Header | Recorded | Unfinished | StateValue | Fence | Fired | Waiting | End
 _line = msgspec.json.Decoder(_Line)
 
 

@@ -6,9 +6,21 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Protocol, assert_never
 
+from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
 from sexton.model.run import Phase, RunRecord, intent_of
-from sexton.store.archive import Counts, Fence, Fired, Item, Recorded, Restorable, StateValue, Unfinished, is_newer
+from sexton.store.archive import (
+    Counts,
+    Fence,
+    Fired,
+    Item,
+    Recorded,
+    Restorable,
+    StateValue,
+    Unfinished,
+    Waiting,
+    is_newer,
+)
 from sexton.store.coordination import Store
 
 AT_ONCE = 500
@@ -64,6 +76,11 @@ async def _put(item: Item, target: Target, merging: bool) -> bool:
         case Fired(job, scheduled_for, by):
             claimant = NodeIdentity(id=by, name=by, pid=0, pid_started_ticks=0, boot_id="", pid_namespace=0)
             return await target.claim_fire(job, scheduled_for, claimant)
+        case Waiting(entry):
+            if target.queue is None:
+                raise StoreError(f"run {entry.launch.id} of job {entry.launch.job} waits in queue {entry.queue}, and "
+                                 "the store that it is to be put into has no queue")
+            await target.queue.enqueue([entry])
         case _:
             assert_never(item)
     return True

@@ -22,12 +22,15 @@ from sexton.store.archive import (
     StateValue,
     StoreKind,
     Unfinished,
+    queued,
     readable,
 )
 from sexton.store.postgres.database import CONNECT_SECONDS, KEEP_ALIVE, schema_of
 from sexton.store.postgres.schema import migrations
 
 ROWS_AT_ONCE = 500
+QUEUE_SINCE = 2
+"""Version of the schema."""
 SILENT_SECONDS = 60.0
 """A node whose latest heartbeat is older is gone, or as good as that."""
 
@@ -40,6 +43,7 @@ SELECT (SELECT count(*) FROM {schema}.run WHERE ended_at IS NOT NULL),
 """
 _RECORDED = "SELECT id, body FROM {schema}.run WHERE ended_at IS NOT NULL ORDER BY job, ended_at, seq"
 _UNFINISHED = "SELECT id, body FROM {schema}.run WHERE ended_at IS NULL ORDER BY id"
+_QUEUED = "SELECT id, body FROM {schema}.queue_entry ORDER BY id"
 _STATES = "SELECT job, key, value FROM {schema}.job_state ORDER BY key, job"
 _FENCES = "SELECT name, fence FROM {schema}.lease ORDER BY name"
 _FIRES = "SELECT job, scheduled_for, claimed_by FROM {schema}.fire ORDER BY job, scheduled_for"
@@ -93,9 +97,17 @@ class PostgresArchive:
         with _explained():
             row = self._connection.execute(self._statement(_COUNTS)).fetchone()
         assert row is not None
-        return Counts(recorded=row[0], unfinished=row[1], states=row[2], fences=row[3], fires=row[4])
+        with _explained():
+            waiting = self._one("SELECT count(*) FROM {schema}.queue_entry") if self._has_queue else 0
+        return Counts(recorded=row[0], unfinished=row[1], states=row[2], fences=row[3], fires=row[4], waiting=waiting)
+
+    @property
+    def _has_queue(self) -> bool:
+        return self.schema_version >= QUEUE_SINCE
 
     def items(self) -> Iterator[Item]:
+        if self._has_queue:
+            yield from queued(self._rows(_QUEUED), self.damaged)
         yield from (Recorded(record) for record in readable(self._rows(_RECORDED), self.damaged))
         yield from (Unfinished(record) for record in readable(self._rows(_UNFINISHED), self.damaged))
         for job, key, value in self._rows(_STATES):

@@ -22,6 +22,7 @@ from sexton.store.archive import (
     StateValue,
     StoreKind,
     Unfinished,
+    queued,
     readable,
 )
 from sexton.store.sqlite.directory import LEDGER_FILE, LOCK_FILE, deployment_directory
@@ -29,6 +30,8 @@ from sexton.store.sqlite.schema import APPLICATION_ID, BUSY_TIMEOUT, migrations
 from sexton.store.sqlite.store import FENCE
 
 ROWS_AT_ONCE = 500
+QUEUE_SINCE = 2
+"""Version of the schema."""
 
 
 _COUNTS = """
@@ -37,6 +40,7 @@ SELECT (SELECT count(*) FROM run WHERE ended_at IS NOT NULL), (SELECT count(*) F
 """
 _RECORDED = "SELECT id, body FROM run WHERE ended_at IS NOT NULL ORDER BY job, ended_at, seq"
 _UNFINISHED = "SELECT id, body FROM run WHERE ended_at IS NULL ORDER BY id"
+_QUEUED = "SELECT id, body FROM queue_entry ORDER BY id"
 _STATES = "SELECT job, key, value FROM job_state WHERE key <> ? ORDER BY key, job"
 _FENCES = "SELECT job, value FROM job_state WHERE key = ? ORDER BY job"
 _MISCOUNTED = """
@@ -88,9 +92,12 @@ class SqliteArchive:
     def counts(self) -> Counts:
         with self._explained():
             row = self._connection.execute(_COUNTS, (FENCE, FENCE)).fetchone()
-        return Counts(recorded=row[0], unfinished=row[1], states=row[2], fences=row[3])
+            waiting = self._one("SELECT count(*) FROM queue_entry") if self.schema_version >= QUEUE_SINCE else 0
+        return Counts(recorded=row[0], unfinished=row[1], states=row[2], fences=row[3], waiting=waiting)
 
     def items(self) -> Iterator[Item]:
+        if self.schema_version >= QUEUE_SINCE:
+            yield from queued(self._rows(_QUEUED), self.damaged)
         yield from (Recorded(record) for record in readable(self._rows(_RECORDED), self.damaged))
         yield from (Unfinished(record) for record in readable(self._rows(_UNFINISHED), self.damaged))
         for job, key, value in self._rows(_STATES, FENCE):
@@ -120,7 +127,7 @@ class SqliteArchive:
     def close(self) -> None:
         self._connection.close()
 
-    def _rows(self, statement: str, *values: str) -> Iterator[tuple[str, ...]]:
+    def _rows(self, statement: str, *values: str) -> Iterator[tuple[Any, ...]]:
         with self._explained():
             cursor = self._connection.execute(statement, values)
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
