@@ -1,4 +1,4 @@
-"""Putting a daemon together: the only place that names implementations."""
+"""The life of a daemon process, from the loaded configuration to its end. `assembly.py` puts its parts together."""
 
 from __future__ import annotations
 
@@ -9,34 +9,22 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from sexton import __version__
-from sexton.config.diff import JobDiff
 from sexton.daemon import systemd
-from sexton.daemon.aftermath import Aftermath
+from sexton.daemon.assembly import Ground, Parts, slot_ttl
 from sexton.daemon.beside import live_beside_runs
-from sexton.daemon.boot import BootRuns
-from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
-from sexton.daemon.fleet import Fleet, dead_daemons
-from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
+from sexton.daemon.fleet import dead_daemons
+from sexton.daemon.jobs import REMEMBERED_RUNS
 from sexton.daemon.logs import LogThread
-from sexton.daemon.measures import Measures
 from sexton.daemon.node import Belongings, NodeHome
-from sexton.daemon.nodestate import NodeState, is_fleet_wide, of_node
-from sexton.daemon.pauses import Pauses
-from sexton.daemon.reload import Reloader, TakesRestart
-from sexton.daemon.reporting import Reporting
+from sexton.daemon.nodestate import is_fleet_wide, of_node
 from sexton.daemon.retention import Retention
-from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
-from sexton.daemon.sla import SlaWatch
-from sexton.daemon.statsd import Statsd
 from sexton.daemon.stores import belongings_of, home_of, make_store
 from sexton.daemon.timetable import occurrences_for
 from sexton.daemon.troubles import Troubles
@@ -45,31 +33,21 @@ from sexton.execution.birth import kernel
 from sexton.execution.controllers import Controllers
 from sexton.execution.mirror import Mirror
 from sexton.execution.sampler import Sampler
-from sexton.execution.secrets import Vault
 from sexton.execution.supervisors import Supervisors
 from sexton.execution.zygote import raise_descriptor_limit
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
-from sexton.model.job import JobSpec
-from sexton.model.settings import Configuration, OnStoreUnavailable, Settings, StateSettings
+from sexton.model.run import RunRecord
+from sexton.model.settings import Configuration
 from sexton.run.adoption import take_over
 from sexton.run.confine import Confining
-from sexton.run.facilities import Facilities
-from sexton.run.launch import Launcher
 from sexton.run.recovery import recover
-from sexton.run.registry import Registry
 from sexton.run.remnant import find_remnants
 from sexton.run.requeue import requeue
-from sexton.run.retries import Retries
-from sexton.run.slotloss import SlotLoss
-from sexton.run.slots import Slots
 from sexton.run.takeover import Found, find_kept
-from sexton.schedule.agenda import Agenda
 from sexton.store.coordination import Store
 from sexton.store.inuse import StoreInUse
-
-if TYPE_CHECKING:
-    from sexton.daemon.moving import Moving
+from sexton.store.port import JobHistory
 
 logger = logging.getLogger("sexton.daemon")
 
@@ -80,7 +58,7 @@ SYSTEM_CLOCK = Clock(now=lambda: datetime.now(UTC), monotonic=lambda: Monotonic(
 
 
 class Daemon:
-    """One daemon process, from the loaded configuration to its end."""
+    """One daemon process."""
 
     def __init__(self, path: str, configuration: Configuration, logs: LogThread, serve: Serve) -> None:
         self._path = path
@@ -90,9 +68,9 @@ class Daemon:
         self._clock = SYSTEM_CLOCK
         self._stop = asyncio.Event()
         self._at_once = asyncio.Event()
-        self._background: set[asyncio.Task[object]] = set()
         self._belongings: Belongings | None = None
-        self._moving: Moving | None = None
+        self._parts: Parts | None = None
+        self._reloads: set[asyncio.Task[object]] = set()
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT. Returns the exit status; raises StoreError when the store cannot be used."""
@@ -120,25 +98,28 @@ class Daemon:
             self._belongings.output_files.forget(list(run_ids))
 
     async def _with_store(self, store: Store, home: NodeHome) -> int:
-        self._troubles = Troubles()
-        asyncio.get_running_loop().set_exception_handler(self._troubles)
+        troubles, own = Troubles(), self._belongings
+        asyncio.get_running_loop().set_exception_handler(troubles)
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
-        own = self._belongings
         kept, words = (own.kept, own.words) if own is not None else (None, None)
-        self._is_ours = await dead_daemons(store, home.identity, self._slot_ttl(), home.identity.name)
+        ttl = slot_ttl(self._configuration.settings.state)
+        self._is_ours = await dead_daemons(store, home.identity, ttl, home.identity.name)
         found = await find_kept(store, kept, self._is_ours) if kept is not None else []
-        self._interrupted = await recover(
-            store, self._clock.now(), {one.launch.id for one in found}, words, self._is_ours)
+        living = {one.launch.id for one in found}
+        interrupted = await recover(store, self._clock.now(), living, words, self._is_ours)
         base = cgroup.claim()
         supervisors = Supervisors(base, raise_descriptor_limit(), words)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, supervisors.reap_orphans)
-        mirror = Mirror()
-        confining = Confining(Controllers(base), Sampler(base))
-        self._advice = None if base is not None else _containment_advice()
+        mirror, confining = Mirror(), Confining(Controllers(base), Sampler(base))
+        advice = None if base is not None else _containment_advice()
         logger.info("sexton %s on %s: containment %s%s", __version__, socket.gethostname(),
-                    supervisors.containment.value, f" ({self._advice})" if self._advice else "")
+                    supervisors.containment.value, f" ({advice})" if advice else "")
+        ground = Ground(
+            path=self._path, configuration=self._configuration, clock=self._clock, logs=self._logs, troubles=troubles,
+            store=store, home=home, own=own, supervisors=supervisors, mirror=mirror, confining=confining,
+            advice=advice)
         try:
-            await self._with_processes(store, home, supervisors, mirror, confining, found)
+            await self._live(Parts(ground), found, interrupted)
         finally:
             await supervisors.close()
             confining.close()
@@ -149,161 +130,75 @@ class Daemon:
                 cgroup.remove_tree(base)
         return 0
 
-    async def _with_processes(
-        self, store: Store, home: NodeHome, supervisors: Supervisors, mirror: Mirror, confining: Confining,
-        found: list[Found],
-    ) -> None:
-        jobs, registry = Jobs(), Registry()
-        measures, statsd = Measures(), Statsd()
-        node, vault = home.identity.name, Vault()
-        own = self._belongings
-        kept, output_files = (own.kept, own.output_files) if own is not None else (None, None)
-        slots = Slots(store, home.identity, self._slot_ttl)
-        SlotLoss(registry, slots)
-        fleet = Fleet(home, store, jobs, registry, slots, self._clock)
-        nodes_own = NodeState(store, node) if store.capabilities.shared else store
-        reporting = Reporting(jobs.spec_of, vault, node)
-        aftermath = Aftermath(jobs, reporting, measures, statsd, self._clock)
-        facilities = Facilities(
-            slots=slots, signals=store, on_admitted=lambda run: launcher.on_launched(run), on_refused=aftermath.refused,
-            on_silent=lambda holder, job: self._keep(fleet.settle_job(holder, job)),
-            ledger=store, supervisors=supervisors, registry=registry, clock=self._clock, mirror=mirror,
-            output_files=output_files, vault=vault, on_recorded=aftermath.recorded, on_amended=aftermath.amended,
-            on_started=aftermath.started, on_unconfirmed=reporting.on_unconfirmed,
-            intent_required=self._intent_required(), confining=confining, kept=kept,
-        )
-        self._logs.mask = vault.text
-        launcher = Launcher(facilities, node, home.identity.boot_id, home.identity.id)
-        pauses = Pauses(store, self._clock, durable=store.capabilities.durable)
-        retries = Retries(
-            launcher, nodes_own, self._clock, jobs.spec_of, durable=store.capabilities.durable,
-            fail_closed=self._intent_required(), seconds_paused=pauses.seconds_left,
-        )
-        aftermath.launcher, aftermath.retries = launcher, retries
-        launcher.on_launched = retries.launched
-        launcher.pools.seconds_paused = pauses.seconds_left
-        launcher.pools.configure(self._configuration.settings.pools)
-        launcher.pools.close()  # until everything of the earlier daemon has its place
-        scheduler = Scheduler(Agenda(self._clock.now()), jobs, launcher, supervisors, self._clock, pauses)
-        catchup = CatchUp(jobs, launcher, pauses, nodes_own, self._clock, durable=store.capabilities.durable)
-        scheduler.made_up_for = catchup.fell_behind
-        boot_runs = BootRuns(jobs, launcher, pauses, nodes_own, durable=store.capabilities.durable)
-        if store.capabilities.shared:
-            from sexton.daemon.onefire import OneFire  # one node alone starts sooner without it
-
-            one_fire = OneFire(store, home.identity, jobs, self._on_unavailable())
-            one_fire.on_lost_fire = scheduler.launch_late
-            scheduler.one_fire = catchup.one_fire = fleet.one_fire = one_fire
-            aftermath.on_declined = lambda job, scheduled_for: self._keep(one_fire.decline(job, scheduled_for))
-        sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)
-        reloader = Reloader(self._path, self._configuration, jobs, scheduler, store, self._clock)
-        reloader.on_changed = partial(_take_up_pools, launcher)
-
-        async def move_store(here: StateSettings, there: StateSettings) -> TakesRestart | None:
-            from sexton.daemon.moving import Moving  # few daemons ever need it
-
-            if self._moving is None:
-                assert isinstance(store, StoreInUse) and own is not None
-                self._moving = Moving(store, home, own, fleet, slots, registry, jobs, self._forget_output)
-            return await self._moving.to(here, there)
-
-        reloader.move_store = move_store
-        filled_at = self._fill(jobs, scheduler)
-        if store.capabilities.shared:
-            await fleet.announce()  # before anything is started: who has an intent must be seen to live
-        if kept is not None:
-            take_over(found, launcher, kept, jobs.by_name())
-        await pauses.recall()
-        histories = await store.recent(REMEMBERED_RUNS)
-        jobs.recall(histories)
-        own_histories = of_node(histories, node) if store.capabilities.shared else histories
-        for remnant in find_remnants(own_histories, jobs.specs(), launcher.boot_id, self._clock):
-            launcher.keep_place_of(remnant)
-        await requeue(store, launcher, jobs.by_name(), aftermath.remember, self._is_ours)
-        fleet.on_settled, fleet.refresh = aftermath.remember, pauses.recall
-        control = Control(
-            node=node, jobs=jobs, registry=registry, launcher=launcher, scheduler=scheduler, reloader=reloader,
-            supervisors=supervisors, ledger=store, output_files=output_files, clock=self._clock,
-            logs_dropped=lambda: self._logs.dropped, retries=retries, pauses=pauses, catchup=catchup, sla=sla,
-            fleet=fleet, boot_runs=boot_runs,
-        )
-        self._reloader = reloader
-        control.containment_advice = self._advice
-        control.accepts_failed = lambda: self._troubles.accepts_failed
-        control.logs_suppressed = lambda: self._logs.suppressed
-        control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
-        stop_serving = await self._serve(control, self._configuration)
-        logger.info("%d jobs from %s", len(jobs.specs()), self._path)
-        reporting.get_ready()
-        watch = ClockWatch(scheduler.wake)
-        control.clock_watch = watch.active
-        sla.on_breach = reporting.on_breach
-        control.reports = reporting.outbox.health
+    async def _live(self, parts: Parts, found: list[Found], interrupted: list[RunRecord]) -> None:
+        """From the first look at the past to the last record."""
+        filled_at = self._fill(parts)
+        histories = await self._settle_the_past(parts, found)
+        self._parts = parts
+        stop_serving = await self._serve(parts.control, self._configuration)
+        logger.info("%d jobs from %s", len(parts.jobs.specs()), self._path)
+        parts.reporting.get_ready()
+        watch = ClockWatch(parts.scheduler.wake)
+        parts.control.clock_watch = watch.active
         gc.enable()
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
-        fleet_wide = {spec.name: histories[spec.name] for spec in jobs.specs()
-                      if spec.name in histories and is_fleet_wide(spec)}
-        await catchup.start({**own_histories, **fleet_wide}, self._interrupted, filled_at)
-        promises = asyncio.create_task(sla.run(), name="sla")
-        noting = asyncio.create_task(catchup.keep_noting(), name="decided until")
-        await retries.take_up(jobs.by_name())
-        launcher.pools.open()
-        await boot_runs.run()
-        scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
-        watching = asyncio.create_task(reloader.watch(), name="configuration watch")
-        await fleet.succeed()
-        living = live_beside_runs(store, fleet, slots, registry, self._retention(store, home))
+        await parts.catchup.start(histories, interrupted, filled_at)
+        beside = [asyncio.create_task(parts.sla.run(), name="sla"),
+                  asyncio.create_task(parts.catchup.keep_noting(), name="decided until")]
+        await parts.retries.take_up(parts.jobs.by_name())
+        parts.launcher.pools.open()
+        await parts.boot_runs.run()
+        scheduling = asyncio.create_task(parts.scheduler.run(), name="scheduler")
+        beside.append(asyncio.create_task(parts.reloader.watch(), name="configuration watch"))
+        await parts.fleet.succeed()
+        store, home = parts.ground.store, parts.ground.home
+        retention = Retention(store, home.identity, self._clock, parts.max_run_age, self._forget_output)
+        living = live_beside_runs(store, parts.fleet, parts.slots, parts.registry, retention)
         try:
             await self._until_stopped(scheduling)
-            systemd.stopping()
-            launcher.shutting_down = True
-            launcher.pools.close()
-            scheduler.stop()
-            await drain(registry, reloader.settings.shutdown_timeout, self._at_once,
-                        durable=store.capabilities.durable)
-            await reporting.flush(self._at_once)
-            statsd.close()
-            if len(facilities.unwritten):
-                await facilities.unwritten.offer(store)
-            if len(facilities.unwritten):
-                logger.error("%d record(s) could not be written and are lost with this process; the next start will "
-                             "call those runs interrupted", len(facilities.unwritten))
+            await self._drain(parts)
         finally:
-            promises.cancel()
-            noting.cancel()
-            catchup.close()
-            boot_runs.close()
-            await catchup.note_decided()
-            await retries.close()
-            watching.cancel()
-            watch.close()
-            await stop_serving()
-            if self._moving is not None:
-                await self._moving.close()
-            await slots.close()
-            for task in living:
+            for task in beside:
                 task.cancel()
-            await fleet.end()
+            watch.close()
+            await _close(parts, stop_serving, living)
         await scheduling
 
-    def _retention(self, store: Store, home: NodeHome) -> Retention:
-        def age() -> float:
-            state = self._reloader.settings.state
-            return state.max_run_age_seconds if state is not None else 0.0
+    def _fill(self, parts: Parts) -> datetime:
+        """Put the jobs in their places. Returns the instant after which the agenda fires."""
+        now = self._clock.now()
+        for spec in self._configuration.jobs:
+            parts.jobs.put(spec)
+            occurrences = occurrences_for(spec)
+            if occurrences is not None:
+                parts.scheduler.agenda.add(spec.name, occurrences, now)
+        self._configuration = Configuration(
+            settings=self._configuration.settings, findings=self._configuration.findings,
+            sources=self._configuration.sources,
+        )
+        return now
 
-        return Retention(store, home.identity, self._clock, age, self._forget_output)
-
-    def _slot_ttl(self) -> float:
-        reloader = getattr(self, "_reloader", None)
-        settings: Settings = self._configuration.settings if reloader is None else reloader.settings
-        return settings.state.slot_ttl_seconds if settings.state is not None else StateSettings().slot_ttl_seconds
-
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+    async def _settle_the_past(self, parts: Parts, found: list[Found]) -> Mapping[str, JobHistory]:
+        """What an earlier daemon has left gets its place before anything is started. Returns the history by which
+        missed occurrences are found."""
+        ground, jobs, launcher = parts.ground, parts.jobs, parts.launcher
+        shared = ground.store.capabilities.shared
+        if shared:
+            await parts.fleet.announce()  # who has an intent must be seen to live
+        if ground.own is not None:
+            take_over(found, launcher, ground.own.kept, jobs.by_name())
+        await parts.pauses.recall()
+        histories = await ground.store.recent(REMEMBERED_RUNS)
+        jobs.recall(histories)
+        own = of_node(histories, ground.home.identity.name) if shared else histories
+        for remnant in find_remnants(own, jobs.specs(), launcher.boot_id, self._clock):
+            launcher.keep_place_of(remnant)
+        await requeue(ground.store, launcher, jobs.by_name(), parts.aftermath.remember, self._is_ours)
+        fleet_wide = {spec.name: histories[spec.name] for spec in jobs.specs()
+                      if spec.name in histories and is_fleet_wide(spec)}
+        return {**own, **fleet_wide}
 
     async def _until_stopped(self, scheduling: asyncio.Task[None]) -> None:
         """A scheduler loop that ends by itself has failed, and the daemon with it: loudly."""
@@ -313,26 +208,22 @@ class Daemon:
         if scheduling.done() and not self._stop.is_set():
             logger.critical("the scheduler loop has failed; the daemon stops", exc_info=scheduling.exception())
 
-    def _fill(self, jobs: Jobs, scheduler: Scheduler) -> datetime:
-        """Returns the instant after which the agenda fires."""
-        now = self._clock.now()
-        for spec in self._configuration.jobs:
-            jobs.put(spec)
-            occurrences = occurrences_for(spec)
-            if occurrences is not None:
-                scheduler.agenda.add(spec.name, occurrences, now)
-        self._configuration = Configuration(
-            settings=self._configuration.settings, findings=self._configuration.findings,
-            sources=self._configuration.sources,
-        )
-        return now
-
-    def _intent_required(self) -> bool:
-        return self._on_unavailable() is OnStoreUnavailable.FAIL_CLOSED
-
-    def _on_unavailable(self) -> OnStoreUnavailable:
-        state = self._configuration.settings.state
-        return OnStoreUnavailable.DEGRADE if state is None else state.on_store_unavailable
+    async def _drain(self, parts: Parts) -> None:
+        """No new starts; what runs comes to its end, and is recorded and reported."""
+        systemd.stopping()
+        parts.launcher.shutting_down = True
+        parts.launcher.pools.close()
+        parts.scheduler.stop()
+        store, unwritten = parts.ground.store, parts.facilities.unwritten
+        await drain(parts.registry, parts.reloader.settings.shutdown_timeout, self._at_once,
+                    durable=store.capabilities.durable)
+        await parts.reporting.flush(self._at_once)
+        parts.statsd.close()
+        if len(unwritten):
+            await unwritten.offer(store)
+        if len(unwritten):
+            logger.error("%d record(s) could not be written and are lost with this process; the next start will "
+                         "call those runs interrupted", len(unwritten))
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -347,15 +238,26 @@ class Daemon:
         self._stop.set()
 
     def _asked_to_reload(self) -> None:
-        reloader = getattr(self, "_reloader", None)
-        if reloader is not None:
-            self._keep(reloader.reload())
+        if self._parts is not None:
+            task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._parts.reloader.reload())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
 
 
-def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> None:
-    changed: dict[str, JobSpec | None] = {spec.name: None for spec in changes.removed}
-    changed.update({change.after.name: change.after for change in changes.changed})
-    launcher.take_up_pools(settings.pools, changed)
+async def _close(
+    parts: Parts, stop_serving: Callable[[], Awaitable[None]], living: Sequence[asyncio.Task[None]],
+) -> None:
+    parts.catchup.close()
+    parts.boot_runs.close()
+    await parts.catchup.note_decided()
+    await parts.retries.close()
+    await stop_serving()
+    if parts.moving is not None:
+        await parts.moving.close()
+    await parts.slots.close()
+    for task in living:
+        task.cancel()
+    await parts.fleet.end()
 
 
 def _containment_advice() -> str:
