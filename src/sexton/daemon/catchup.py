@@ -112,9 +112,15 @@ class CatchUp:
             name = entry.spec.name
             history = histories.get(name, JobHistory())
             owed = self._missed(entry.spec, history, decided, broken.get(name, []))
-            known = (*self._owed.get(name, ()), *_decoded(name, left.get(name)))
-            self._begin(entry, sorted({*owed.occurrences, *known}), owed)
+            noted = set(_decoded(name, left.get(name))) - self._made_up_for(name, history)
+            self._begin(entry, sorted({*owed.occurrences, *self._owed.get(name, ()), *noted}), owed)
         return True
+
+    def _made_up_for(self, name: str, history: JobHistory) -> set[datetime | None]:
+        """Occurrences that a crash has left noted as owed, although their runs have ended, or live on."""
+        ended = [run.launch for run in history.runs if run.outcome not in (Outcome.UNKNOWN, Outcome.SKIPPED)]
+        here = [run.launch for run in self._launcher.facilities.registry.of(name)]
+        return {launch.scheduled_for for launch in (*ended, *here)}
 
     def _missed(
         self, spec: JobSpec, history: JobHistory, decided: datetime | None, interrupted: list[datetime],
@@ -190,29 +196,42 @@ class CatchUp:
             elif self._pauses.of(name) is not None:
                 await asyncio.sleep(min(PAUSED_LOOK_SECONDS, self._pauses.seconds_left(name)))
             elif self._owed.get(name) and not self._launcher.shutting_down:
-                await self._one(entry, self._owed[name].pop(0))
+                await self._one(entry, self._owed[name][0])
         if not self._launcher.shutting_down:
             self._owed.pop(name, None)
             await self._note(name)
 
     async def _one(self, entry: JobEntry, occurrence: datetime) -> None:
-        await self._note(entry.spec.name)
+        """It is owed until the ledger knows of its run: a crash before that makes up for it again, and one after it
+        finds the run, done or interrupted."""
+        name = entry.spec.name
         if self.one_fire is not None and entry.spec.run_on is RunOn.ONE_NODE and not await self.one_fire.is_ours(
             entry, occurrence
         ):
+            await self._no_longer_owed(name, occurrence)
             return
         answer = self._launcher.launch(entry.spec, Trigger.CATCHUP, scheduled_for=occurrence)
         if isinstance(answer, Refuse):
             entry.skip(self._clock.now(), answer.message, occurrence)
             logger.warning("Job %s: the missed run of %s is skipped: %s", entry.spec.name, occurrence.isoformat(),
                            answer.message)
+            await self._no_longer_owed(name, occurrence)
             return
+        await answer.intended.wait()
+        if not may_come_later(answer.refusal):
+            await self._no_longer_owed(name, occurrence)
         await answer.recorded.wait()
-        if may_come_later(answer.refusal) and not self._launcher.shutting_down:
-            self._owed.setdefault(entry.spec.name, []).insert(0, occurrence)  # another node's run passes, a store too
-            await asyncio.sleep(CLUSTER_LOOK_SECONDS)
-        else:
+        if not may_come_later(answer.refusal):
             self.launched += 1
+        elif not self._launcher.shutting_down:
+            owed = self._owed.setdefault(name, [])
+            if occurrence not in owed:  # another node's run passes, a store too
+                owed.insert(0, occurrence)
+            await asyncio.sleep(CLUSTER_LOOK_SECONDS)
+
+    async def _no_longer_owed(self, name: str, occurrence: datetime) -> None:
+        self._owed[name] = [other for other in self._owed.get(name, []) if other != occurrence]
+        await self._note(name)
 
     async def _idle(self, name: str) -> None:
         for run in self._launcher.facilities.registry.of(name):

@@ -47,6 +47,7 @@ class Launches:
     def __init__(self) -> None:
         self.shutting_down = False
         self.ends = True
+        self.intends = True
         self.occurrences: list[datetime] = []
         self.live: list[Any] = []
         self.facilities = SimpleNamespace(counters=Counters(), registry=SimpleNamespace(of=lambda name: self.live))
@@ -57,7 +58,10 @@ class Launches:
         ended = asyncio.Event()
         if self.ends:
             ended.set()
-        return SimpleNamespace(recorded=ended, refusal=None)
+        self.intended = asyncio.Event()
+        if self.intends:
+            self.intended.set()
+        return SimpleNamespace(intended=self.intended, recorded=ended, refusal=None)
 
 
 def record(hour: int) -> RunRecord:
@@ -142,4 +146,37 @@ async def test_what_is_owed_waits_until_the_job_is_idle() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
     assert launches.occurrences == OWED_HOURS[:1]
+    catchup.close()
+
+
+async def test_an_occurrence_is_owed_until_the_ledger_has_its_run() -> None:
+    """A daemon that dies after it has launched a missed run and before the intent is written has lost nothing: the
+    store still says that it is owed. As soon as it is written, it is owed no longer."""
+    store = Store()
+    catchup, launches, _ = await made(store)
+    launches.intends = launches.ends = False
+    await catchup.start(HISTORY, [], NOON)
+    await until_settled(lambda: launches.occurrences)
+    assert (await store.states(OWED))["j"].count("2026-05-01T") == 4
+    launches.intended.set()
+    await asyncio.sleep(0)
+    await until_settled(lambda: len(catchup.owed("j")) == 3)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (await store.states(OWED))["j"].count("2026-05-01T") == 3
+    catchup.close()
+
+
+async def test_what_has_run_is_not_made_up_for_again() -> None:
+    """Of what a crash left noted as owed, that which has a run that ended, or lives on, is done."""
+    store = Store()
+    catchup, launches, _ = await made(store)
+    launches.ends = False
+    await store.put_state("j", OWED, "[" + ",".join(f'"2026-05-01T{hour:02}:00:00Z"' for hour in (8, 10, 12)) + "]")
+    freed = asyncio.Event()
+    freed.set()
+    launches.live.append(SimpleNamespace(launch=record(10).launch, freed=freed))
+    await catchup.start({"j": JobHistory(runs=(record(8),))}, [], NOON.replace(hour=8))
+    await until_settled(lambda: launches.occurrences)
+    assert launches.occurrences == [NOON]
     catchup.close()
