@@ -25,7 +25,7 @@ from sexton.store.archive import (
     queued,
     readable,
 )
-from sexton.store.postgres.database import CONNECT_SECONDS, KEEP_ALIVE, schema_of
+from sexton.store.postgres.database import CONNECT_SECONDS, KEEP_ALIVE, schema_of, told
 from sexton.store.postgres.schema import migrations
 
 ROWS_AT_ONCE = 500
@@ -149,9 +149,7 @@ class PostgresArchive:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """libpq's messages name host and user and never the password."""
     try:
         yield
     except psycopg.Error as failure:
-        text = " ".join(str(failure).split()) or type(failure).__name__
-        raise StoreError(f"the database could not be read: {text}") from None
+        raise told(failure, "read") from None

@@ -77,7 +77,7 @@ class Database:
             await self._pool.open(wait=True, timeout=CONNECT_SECONDS)
         except psycopg.Error as failure:
             await self._pool.close()
-            raise _told(failure) from None
+            raise told(failure) from None
 
     async def close(self) -> None:
         await self._pool.close(timeout=WAIT_SECONDS)
@@ -112,9 +112,9 @@ class Database:
             except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
                 left -= 1
                 if left <= 0 or isinstance(failure, PoolTimeout):
-                    raise _told(failure) from failure
+                    raise told(failure) from failure
             except psycopg.Error as failure:
-                raise _told(failure) from failure
+                raise told(failure) from failure
 
     async def rows(self, text: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """What a statement returns. Raises StoreError."""
@@ -137,7 +137,7 @@ class Database:
                 async for notice in connection.notifies():
                     heard(notice.payload)
         except psycopg.Error as failure:
-            raise _told(failure) from failure
+            raise told(failure) from failure
 
 
 def shown(url: str) -> str:
@@ -153,10 +153,10 @@ def shown(url: str) -> str:
     return f"database {name or '(default)'} at {host or 'the local socket'}{f':{port}' if port else ''}"
 
 
-def _told(failure: Exception) -> StoreError:
+def told(failure: Exception, done: str = "used") -> StoreError:
     """In a line; libpq's messages name host and user and never the password."""
     text = " ".join(str(failure).split()) or type(failure).__name__
-    return StoreError(f"the database could not be used: {text}")
+    return StoreError(f"the database could not be {done}: {text}")
 
 
 async def with_patience(again: Callable[[], Awaitable[None]], shortest: float, longest: float) -> None:
