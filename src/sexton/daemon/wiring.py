@@ -204,7 +204,8 @@ class Daemon:
 
             if self._moving is None:
                 assert isinstance(store, StoreInUse) and own is not None
-                self._moving = Moving(store, home, own, fleet, slots, registry, jobs, self._forget_output)
+                self._moving = Moving(store, home, own, fleet, slots, registry, jobs, self._clock,
+                                      self._forget_output)
             return await self._moving.to(here, there)
 
         reloader.move_store = move_store
@@ -230,6 +231,7 @@ class Daemon:
         self._reloader = reloader
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
+        control.stores_left = lambda: self._moving.left() if self._moving is not None else ()
         control.logs_suppressed = lambda: self._logs.suppressed
         control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         stop_serving = await self._serve(control, self._configuration)

@@ -1,0 +1,145 @@
+"""Moves of the store under attack: there and back, to a place that hangs, with a crash after them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hung_fuse import HungMount
+from nodes_kit import Nodes
+from rig import NEVER, Rig, alive, until
+from test_store_moves import elsewhere, move
+
+
+def place(folder: Path, name: str, kind: str) -> dict[str, Any]:
+    """A store in a folder of that name."""
+    return {"path": str(folder / name), "topology": kind}
+
+
+def moved(rig: Rig, jobs: list[dict[str, Any]], state: dict[str, Any]) -> None:
+    rig.write(jobs, state=state)
+    status, body = rig.http("POST", "/reload")
+    assert status == 200, body
+
+
+KINDS = pytest.mark.parametrize("kind", ["single-node", "shared"])
+
+
+@KINDS
+def test_there_and_back_with_a_run_alive(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """A -> B -> A within a second: the run is recorded in both, and the daemon works in A as before."""
+    job = {"name": "j", "command": "sleep 4", "schedule": NEVER, "captureStdout": True, "concurrencyPolicy": "Allow"}
+    a, b = place(tmp_path, "a", kind), place(tmp_path, "b", kind)
+    rig.start([job], state=a)
+    run = rig.fire()
+    rig.running(run)
+    for state in (b, a):
+        moved(rig, [job], state)
+        rig.logged("the store has moved")
+    second = rig.fire()
+    assert rig.recorded(run)["outcome"] == rig.recorded(second)["outcome"] == "success"
+    rig.stop()
+    for state, known in ((b, {run}), (a, {run, second})):
+        rig.write([job], state=state)
+        rig.start()
+        shown = {one["id"]: one["outcome"] for one in rig.http("GET", "/runs")[1]["runs"]}
+        assert shown == dict.fromkeys(known, "success"), state
+        rig.stop()
+
+
+@KINDS
+def test_two_moves_with_a_run_alive(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """A -> B -> C: each of the three has the true end of the run."""
+    job = {"name": "j", "command": "sleep 3", "schedule": NEVER}
+    a, b, c = (place(tmp_path, name, kind) for name in "abc")
+    rig.start([job], state=a)
+    run = rig.fire()
+    rig.running(run)
+    for state in (b, c):
+        moved(rig, [job], state)
+    assert rig.recorded(run)["outcome"] == "success"
+    rig.stop()
+    for state in (a, b, c):
+        rig.write([job], state=state)
+        rig.start()
+        assert rig.run(run)["outcome"] == "success", state
+        rig.stop()
+
+
+@KINDS
+def test_a_pause_that_ended_elsewhere_stays_ended(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """Paused in A, resumed in B, back to A: resumed. And the other way round."""
+    jobs = [{"name": name, "command": "true", "schedule": NEVER} for name in "jk"]
+    a, b = place(tmp_path, "a", kind), place(tmp_path, "b", kind)
+    rig.start(jobs, state=a)
+    for name in "jk":
+        assert rig.http("POST", f"/jobs/{name}/pause", {"durationSeconds": 3600, "note": "first"})[0] == 200
+    moved(rig, jobs, b)
+    assert rig.http("POST", "/jobs/j/resume")[0] == 200
+    assert rig.http("POST", "/jobs/k/pause", {"durationSeconds": 7200, "note": "second"})[0] == 200
+    moved(rig, jobs, a)
+    for again in (False, True):
+        if again:
+            rig.stop()
+            rig.start()
+        assert rig.job("j")["paused"] is None
+        assert rig.job("k")["paused"]["note"] == "second"
+
+
+@KINDS
+def test_a_place_that_hangs_holds_nothing_up(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """A reload names a folder on a mount that never answers: the reload is refused within the bounds of a store, the
+    daemon goes on meanwhile as if nothing were, takes up the next configuration, and ends when it is told to."""
+    try:
+        mount = HungMount(tmp_path / "hung")
+    except OSError:
+        pytest.skip("no file system may be mounted here")
+    try:
+        job = {"name": "j", "command": "true", "schedule": NEVER}
+        rig.start([job], state=place(tmp_path, "a", kind))
+        rig.write([job], state=place(mount.folder, "b", kind))
+        began = time.monotonic()
+        answer: list[Any] = []
+        asking = threading.Thread(target=lambda: answer.append(rig.http("POST", "/reload")), daemon=True)
+        asking.start()
+        assert mount.asked.wait(10)
+        while asking.is_alive() and time.monotonic() < began + 45:
+            at = time.monotonic()
+            assert rig.http("GET", "/version", timeout=3)[0] == 200
+            assert time.monotonic() - at < 1.0
+            asking.join(0.05)
+        assert answer and answer[0][0] == 422, answer
+        assert "cannot be used" in json.dumps(answer[0][1])
+        moved(rig, [job, {**job, "name": "k"}], place(tmp_path, "a", kind))
+        assert rig.recorded(rig.fire("k"))["outcome"] == "success"
+        rig.signal(signal.SIGTERM)
+        until(lambda: not alive(rig.pid), 10, "its end")  # but for the thread that the kernel cannot end
+    finally:
+        mount.close()
+
+
+def test_a_slot_survives_there_and_back(folder_nodes: Nodes) -> None:
+    """A -> B -> A with a run alive that has the slot: nobody gets in through either store, before and after; the slot
+    is free in both when the run is over, and the node is known in A all the time."""
+    job = folder_nodes.job(seconds=12)
+    a, b = folder_nodes.start(job)
+    assert a.start_job()[0] == 200
+    until(lambda: folder_nodes.marked("start"), what="a's run")
+    run = a.live()[0]
+    assert move(a, job, elsewhere(folder_nodes))[0] == 200
+    assert b.start_job()[0] == 409
+    assert move(a, job, folder_nodes.section())[0] == 200
+    until(lambda: a.slot()["held"], what="the slot is a's")
+    ended = until(lambda: b.start_job()[0] == 200 and time.time(), 20, what="b's turn")
+    (end,) = [at for _, what, at in folder_nodes.marked() if what == "end"]
+    assert ended >= end
+    assert a.recorded(run)["outcome"] == "success"
+    for _ in range(40):
+        names = {node["name"] for node in b.http("GET", "/nodes")[1]["nodes"] if node["state"] == "alive"}
+        assert names == {"a", "b"}
+        time.sleep(0.05)
