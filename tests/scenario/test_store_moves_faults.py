@@ -114,7 +114,7 @@ def test_a_place_that_hangs_holds_nothing_up(rig: Rig, tmp_path: Path, kind: str
             assert time.monotonic() - at < 1.0
             asking.join(0.05)
         assert answer and answer[0][0] == 422, answer
-        assert "cannot be used" in json.dumps(answer[0][1])
+        assert "cannot be moved to" in json.dumps(answer[0][1])
         moved(rig, [job, {**job, "name": "k"}], place(tmp_path, "a", kind))
         assert rig.recorded(rig.fire("k"))["outcome"] == "success"
         rig.signal(signal.SIGTERM)

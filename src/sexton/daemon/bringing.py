@@ -12,6 +12,7 @@ import msgspec
 
 from sexton.daemon import boot, catchup, pauses
 from sexton.daemon.nodestate import own_key
+from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
 from sexton.model.run import Outcome, Phase, RunRecord
 from sexton.run import retries
@@ -79,7 +80,11 @@ class Bringing:
     async def _bring_states(self, key: str, nodes_own: bool) -> None:
         """What is told there already may be newer where other nodes say such things, too: one may have moved before
         us, or never have left."""
-        told, ours = await bounded(self._new.states(key)), await bounded(self._store.states(key))
+        told = await bounded(self._new.states(key))
+        try:
+            ours = await bounded(self._store.states(key))
+        except StoreError as failure:
+            raise StoreError(f"the store in use cannot be read, and what it knows would be lost: {failure}") from failure
         await together([
             self._new.put_state(job, key, value) for job, value in ours.items()
             if job not in told or (told[job] != value and (nodes_own or not pauses.is_newer(told[job], value)))

@@ -119,7 +119,7 @@ class Reloader:
             await self._take_up_settings(configuration.settings)
         except StoreError as failure:
             self.failures += 1
-            why = f"section state names another store, and that cannot be used: {failure}"
+            why = f"section state names another store, which cannot be moved to: {failure}"
             logger.error("configuration not taken up: %s", why)
             return ReloadResult(ok=False, at=now, findings=(why,))
         self.findings = configuration.findings
