@@ -226,6 +226,23 @@ async def test_a_move_that_is_given_up_starts_nothing_there(world: World) -> Non
     assert found is not None and found.outcome is Outcome.SUCCESS
 
 
+async def test_what_waits_is_started_from_one_store_only(world: World) -> None:
+    """After the move a start on the store that was left makes no retry and makes up for nothing that the daemon does
+    from the new one; a pause and a marker stay."""
+    waiting = await world.run(1, waits=True)
+    for key in (retries.KEY, catchup.OWED, boot.KEY, pauses.KEY):
+        await world.store.put_state("backup", key, "theirs")
+    told = world.bringing()
+    await told.bring()
+    left = world.store.move(world.new, [])
+    await told.take_leave(left)
+    found = await left.get(waiting.id)
+    assert found is not None and (found.phase, found.outcome) == (Phase.RECORDED, Outcome.SKIPPED)
+    kept = [await left.get_state("backup", key) for key in (retries.KEY, catchup.OWED, boot.KEY, pauses.KEY)]
+    assert kept == ['{"pending":null,"settled":"the store was moved"}', "[]", "theirs", "theirs"]
+    assert await world.new.get_state("backup", retries.KEY) == "theirs"
+
+
 async def test_what_an_earlier_daemon_has_left_there_is_named(world: World) -> None:
     """Only a start buries it."""
     await world.new.intend(replace(launch(7), daemon="node-1#before"))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hung_fuse import HungMount
 from nodes_kit import Nodes
-from rig import NEVER, Rig, alive, until
+from rig import NEVER, Rig, alive, always, until
 from test_store_moves import elsewhere, move
 
 
@@ -27,6 +29,29 @@ def moved(rig: Rig, jobs: list[dict[str, Any]], state: dict[str, Any]) -> None:
     assert status == 200, body
 
 
+DYING = """
+import os, signal, sys
+from sexton.daemon import bringing
+from sexton.store.inuse import StoreInUse
+move = StoreInUse.move
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def moved(self, *arguments):
+    if os.environ["STEP"] == "before":
+        die()
+    left = move(self, *arguments)
+    if os.environ["STEP"] == "after":
+        die()
+    return left
+
+if os.environ["STEP"] == "early":
+    bringing.Bringing.bring = die
+StoreInUse.move = moved
+from sexton.cli.main import main
+sys.exit(main())
+"""
 KINDS = pytest.mark.parametrize("kind", ["single-node", "shared"])
 
 
@@ -143,3 +168,59 @@ def test_a_slot_survives_there_and_back(folder_nodes: Nodes) -> None:
         names = {node["name"] for node in b.http("GET", "/nodes")[1]["nodes"] if node["state"] == "alive"}
         assert names == {"a", "b"}
         time.sleep(0.05)
+
+
+@KINDS
+@pytest.mark.parametrize(("step", "side"), [("before", "new"), ("after", "new"), ("before", "old"), ("after", "old")])
+def test_a_crash_in_the_middle_of_a_move(rig: Rig, tmp_path: Path, kind: str, step: str, side: str) -> None:
+    """kill -9 right before or after the switch, and a start on either store: what ran is recorded once, what waited
+    runs once, the retry is made once, the pause holds, and the @reboot job does not run again."""
+    marks = tmp_path / "marks"
+
+    def job(name: str, then: str = "", **more: Any) -> dict[str, Any]:
+        return {"name": name, "command": f"echo {name} >> {marks}{then}", "schedule": NEVER, **more}
+
+    def count() -> dict[str, int]:
+        return dict(Counter(marks.read_text().split())) if marks.exists() else {}
+
+    retry = {"maximumRetries": 1, "initialDelay": 2, "maximumDelay": 2, "manual": True}
+    jobs = [job("runs", "; sleep 60"), job("waits", "; sleep 60", pool="p", concurrencyPolicy="Allow"), job("paused"),
+            job("fails", "; exit 3", onFailure={"retry": retry}), job("boots", schedule="@reboot")]
+    pools = {"p": {"slots": 1}}
+    rig.command, rig.environment["STEP"] = ("-c", DYING), step
+    rig.start(jobs, state=place(tmp_path, "old", kind), pools=pools)
+    ran = [rig.fire("runs"), rig.http("POST", "/jobs/waits/start")[1]["run"]]
+    until(lambda: count() == {"boots": 1, "runs": 1, "waits": 1}, what="what runs")
+    rig.http("POST", "/jobs/waits/start")
+    failed = rig.fire("fails")
+    assert rig.http("POST", "/jobs/paused/pause", {"note": "why"})[0] == 200
+    rig.recorded(failed)
+    rig.write(jobs, state=place(tmp_path, "new", kind), pools=pools)
+    with contextlib.suppress(OSError):
+        rig.http("POST", "/reload")
+    assert rig.wait(10) == -signal.SIGKILL
+    rig.command = ("-m", "sexton")
+    rig.write(jobs, state=place(tmp_path, side, kind), pools=pools)
+    rig.start()
+    until(lambda: count() == {"boots": 1, "runs": 1, "waits": 2, "fails": 2}, what="the one that waited, and the retry")
+    assert [rig.recorded(run)["outcome"] for run in ran] == ["unknown", "unknown"]
+    assert rig.job("paused")["paused"]["note"] == "why"
+    always(lambda: count() == {"boots": 1, "runs": 1, "waits": 2, "fails": 2}, 1.0, "nothing is started twice")
+
+
+@KINDS
+def test_a_crash_before_anything_was_brought_is_not_silent(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """The next daemon is started on the new store, as the configuration says, and tells what it cannot know; the one
+    after it does not."""
+    rig.command, rig.environment["STEP"] = ("-c", DYING), "early"
+    rig.start([{"name": "j", "command": "true", "schedule": NEVER}], state=place(tmp_path, "old", kind))
+    rig.write([{"name": "j", "command": "true", "schedule": NEVER}], state=place(tmp_path, "new", kind))
+    with contextlib.suppress(OSError):
+        rig.http("POST", "/reload")
+    assert rig.wait(10) == -signal.SIGKILL
+    rig.command = ("-m", "sexton")
+    rig.start()
+    assert str(tmp_path / "old") in rig.logged("ERROR", "died while it moved the store")
+    rig.stop()
+    rig.start()
+    assert rig.log().count("died while it moved the store") == 1

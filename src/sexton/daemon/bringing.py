@@ -14,6 +14,7 @@ from sexton.daemon import boot, catchup, pauses
 from sexton.daemon.nodestate import own_key
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
+from sexton.model.retry import RetryState
 from sexton.model.run import Outcome, Phase, RunRecord
 from sexton.run import retries
 from sexton.run.live import Run
@@ -32,6 +33,8 @@ there may be none. Then it is told of the last ones after the move."""
 FLEET_WIDE = (pauses.KEY,)
 NODES_OWN = (boot.KEY, retries.KEY, catchup.OWED, catchup.DECIDED)
 """Keys of job states."""
+MOVED = {retries.KEY: msgspec.json.encode(RetryState(settled="the store was moved")).decode(), catchup.OWED: "[]"}
+"""By key: what takes the place of something that waits."""
 WAITS_ON = "the daemon's configuration names another store; the run waits on there"
 STAYED = "the store was not moved here after all; the run waits on in the other one"
 
@@ -55,8 +58,7 @@ class Bringing:
         for key in FLEET_WIDE:
             await self._bring_states(key, nodes_own=False)
         for key in NODES_OWN:
-            own = own_key(key, self._me.name) if self._new.capabilities.shared else key
-            await self._bring_states(own, nodes_own=True)
+            await self._bring_states(self._own(key), nodes_own=True)
         limit = time.monotonic() + PATIENCE_SECONDS
         while await self.bring_late() and time.monotonic() < limit:
             pass
@@ -84,7 +86,7 @@ class Bringing:
         try:
             ours = await bounded(self._store.states(key))
         except StoreError as failure:
-            raise StoreError(f"the store in use cannot be read, and what it knows would be lost: {failure}") from failure
+            raise StoreError(f"what the store in use knows cannot be read: {failure}") from failure
         await together([
             self._new.put_state(job, key, value) for job, value in ours.items()
             if job not in told or (told[job] != value and (nodes_own or not pauses.is_newer(told[job], value)))
@@ -117,6 +119,18 @@ class Bringing:
             elif (ended := await bounded(self._store.get(record.launch.id))) and ended.phase is Phase.RECORDED:
                 await bounded(self._new.record(ended))
         return strange
+
+    async def take_leave(self, left: Store) -> None:
+        """The move is made: what waits (for a pool, as a retry, as an occurrence that was missed) waits in the new store
+        only. Started on the one that was left, a daemon would start it a second time."""
+        await together([left.record(skipped(run, WAITS_ON)) for run in self.known.values() if run.waits_for_slots])
+        for key, moved in MOVED.items():
+            own = self._own(key)
+            waiting = [job for job, value in (await bounded(left.states(own))).items() if value != moved]
+            await together([left.put_state(job, own, moved) for job in waiting])
+
+    def _own(self, key: str) -> str:
+        return own_key(key, self._me.name) if self._new.capabilities.shared else key
 
     async def take_back(self) -> None:
         """The move is given up: a daemon that is started on that store must not start what waits here."""

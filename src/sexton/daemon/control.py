@@ -93,6 +93,7 @@ class Control:
         self.statsd_dropped: Callable[[], int] = lambda: 0
         self.logs_suppressed: Callable[[], int] = lambda: 0
         self.stores_left: Callable[[], tuple[StoreLeft, ...]] = lambda: ()
+        self.ends_untold: Callable[[], int] = lambda: 0
         self.measures = Measures()
         self.version = __version__
         self._output_files = output_files
@@ -128,6 +129,7 @@ class Control:
             clock_watch=self.clock_watch, slots_unanswered=self.launcher.facilities.counters.slots_unanswered,
             slots_lost=self.launcher.facilities.slots.lost if self.launcher.facilities.slots is not None else 0,
             nodes=max(1, len(self.fleet.seen())), nodes_problem=self.fleet.problem, stores_left=self.stores_left(),
+            ends_untold=self.ends_untold(),
         )
 
     def job(self, name: str) -> JobEntry:

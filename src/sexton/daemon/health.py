@@ -77,3 +77,5 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Why the other nodes are not seen now."""
     stores_left: tuple[StoreLeft, ...]
     """As long as they are owed something; empty unless a reload has named another store while runs lived."""
+    ends_untold: int
+    """Ends of runs that a store that was left could not be told: it has them as unfinished."""

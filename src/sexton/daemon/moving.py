@@ -11,9 +11,11 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 
-from sexton.daemon.bringing import WAITS_ON, Bringing, skipped, together
+from sexton.daemon.bringing import Bringing
 from sexton.daemon.fleet import Fleet
+from sexton.daemon.halfway import forget_halfway, note_halfway
 from sexton.daemon.health import StoreLeft
 from sexton.daemon.inbox import Inbox
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
@@ -99,12 +101,12 @@ class Moving:
         not do what it must; then, and when it takes a restart, everything stays as it was."""
         if (why := await self._takes_restart(here, there)) is not None:
             return TakesRestart(why)
-        before, place = await place_of(here), await place_of(there)
+        place = await place_of(there)
         for departure in [one for one in self._departures if one.place == place]:
             if not departure.task.done() and any(not is_over(run, self._registry) for run in departure.owed.values()):
                 departure.wanted = True
                 try:
-                    return await self._to(departure.store, there, before, departure)
+                    return await self._to(departure.store, here, there, departure)
                 finally:
                     departure.wanted = False
             await asyncio.wait({departure.task}, timeout=OPEN_SECONDS)  # it is being closed: then it is opened anew
@@ -115,7 +117,7 @@ class Moving:
         except TimeoutError:
             raise StoreError(f"it was not open within {OPEN_SECONDS:g} seconds") from None
         try:
-            stays = await self._to(new, there, before, None)
+            stays = await self._to(new, here, there, None)
         except BaseException:
             await new.close()
             raise
@@ -137,21 +139,21 @@ class Moving:
         return f"runs that may outlive the daemon live (onDaemonLoss: keep): {', '.join(kept)}" if kept else None
 
     async def _to(
-        self, new: Store, there: StateSettings, before: Place, back_to: Departure | None,
+        self, new: Store, here: StateSettings, there: StateSettings, back_to: Departure | None,
     ) -> TakesRestart | None:
-        home = await aside(there, lambda: self._move_in(there))
+        place, home = await place_of(here), await aside(there, lambda: self._move_in(there))
         if home is None:
             return TakesRestart(f"another daemon is called {self._fleet.me.name} there")
         bringing = Bringing(self._store, new, self._registry, self._fleet.me)
         try:
-            why = await self._bring(bringing, new, there, home)
+            why = await self._bring(bringing, new, here, there, home)
         except BaseException:
-            await self._give_up(bringing, new, home, back_to)
+            await self._give_up(bringing, new, there, home, back_to)
             raise
         if why is not None:
-            await self._give_up(bringing, new, home, back_to)
+            await self._give_up(bringing, new, there, home, back_to)
             return TakesRestart(why)
-        await self._arrive(bringing, new, there, home, before, back_to)
+        await self._arrive(bringing, new, there, home, place, back_to)
         return None
 
     def _move_in(self, there: StateSettings) -> NodeHome | None:
@@ -166,17 +168,29 @@ class Moving:
 
     # ---------------------------------------------------------------- before
 
-    async def _bring(self, bringing: Bringing, new: Store, there: StateSettings, home: NodeHome) -> str | None:
+    async def _bring(
+        self, bringing: Bringing, new: Store, here: StateSettings, there: StateSettings, home: NodeHome,
+    ) -> str | None:
         """Make what is here known there; or why that takes a restart. Raises StoreError."""
         if strange := await bringing.settle_unfinished():
             return f"an earlier daemon has left runs there, which a start deals with: {', '.join(strange)}"
-        await aside(there, lambda: self._belongings.words.leave_word(words_directory(home)))
+        await aside(there, lambda: self._prepare(home, here, there))
         if new.capabilities.shared:
             await bounded(new.announce(self._fleet.facts()))  # who has an intent must be seen to live
         await bringing.bring()
         return self._kept()
 
-    async def _give_up(self, bringing: Bringing, new: Store, home: NodeHome, back_to: Departure | None) -> None:
+    def _prepare(self, home: NodeHome, here: StateSettings, there: StateSettings) -> None:
+        self._belongings.words.leave_word(words_directory(home))
+        note_halfway(_folder(home), here, there)
+
+    async def _give_up(
+        self, bringing: Bringing, new: Store, there: StateSettings, home: NodeHome, back_to: Departure | None,
+    ) -> None:
+        try:
+            await aside(there, lambda: forget_halfway(_folder(home)))
+        except StoreError as failure:
+            logger.warning("the note of a move that was given up stays: %s", failure)
         if home not in self._homes:
             home.leave()
         if back_to is not None:
@@ -196,7 +210,6 @@ class Moving:
     ) -> None:
         owed = {run.id: run for run in bringing.known.values()
                 if not run.waits_for_slots and not is_over(run, self._registry)}
-        waiting = [run for run in bringing.known.values() if run.waits_for_slots]
         left = self._store.move(new, owed)
         behind = self._slots.move(left, None if back_to is None else back_to.behind)
         if back_to is not None:
@@ -204,8 +217,7 @@ class Moving:
         files = output_directory(there, home)
         self._belongings.output_files.move(files, there.max_output_bytes)
         self._belongings.words.move(words_directory(home))
-        assert home.directory is not None
-        self._belongings.kept.move(home.directory, files, there.max_output_bytes)
+        self._belongings.kept.move(_folder(home), files, there.max_output_bytes)
         if home in self._homes:
             self._homes.remove(home)
         self._homes.append(home)
@@ -214,8 +226,9 @@ class Moving:
         self._hold_slots(behind)
         self._leave(Departure(before, left, behind, owed, self._clock.now()))
         try:
+            await aside(there, lambda: forget_halfway(_folder(home)))
             await bringing.bring_late()
-            await together([left.record(skipped(run, WAITS_ON)) for run in waiting])
+            await bringing.take_leave(left)
             await self._look_around()
         except StoreError as failure:
             logger.error("after the move of the store: %s", failure)
@@ -307,6 +320,11 @@ class Moving:
         for home in self._homes:
             if home is not self._first:  # which whoever has got it leaves
                 home.leave()
+
+
+def _folder(home: NodeHome) -> Path:
+    assert home.directory is not None
+    return home.directory
 
 
 def is_over(run: Run, registry: Registry) -> bool:

@@ -24,6 +24,7 @@ from sexton.daemon.catchup import CatchUp
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.fleet import Fleet, dead_daemons
+from sexton.daemon.halfway import tell_halfway
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.logs import LogThread
 from sexton.daemon.measures import Measures
@@ -105,6 +106,7 @@ class Daemon:
         try:
             home = await asyncio.to_thread(home_of, state, store)
             self._belongings = belongings_of(state, home)
+            await asyncio.to_thread(tell_halfway, home.directory, state)
             try:
                 return await self._with_store(store, home)
             finally:
@@ -232,6 +234,7 @@ class Daemon:
         control.containment_advice = self._advice
         control.accepts_failed = lambda: self._troubles.accepts_failed
         control.stores_left = lambda: self._moving.left() if self._moving is not None else ()
+        control.ends_untold = lambda: store.untold if isinstance(store, StoreInUse) else 0
         control.logs_suppressed = lambda: self._logs.suppressed
         control.measures, control.statsd_dropped = measures, lambda: statsd.dropped
         stop_serving = await self._serve(control, self._configuration)

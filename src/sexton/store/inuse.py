@@ -61,6 +61,8 @@ class StoreInUse:
         """What each store that was left is being told."""
         self._put: dict[tuple[str, str], str] | None = None
         """While a move is prepared: what `take_put` has not told yet."""
+        self.untold = 0
+        """Ends of runs that a store that was left could not be told."""
         self.intending: set[str] = set()
         """Ids of the runs whose intents are being written."""
         self._reads, self._writes, self._talks = Tally(), Tally(), Tally()
@@ -106,12 +108,12 @@ class StoreInUse:
             owed.add(task)
             task.add_done_callback(owed.discard)
 
-    @staticmethod
-    async def _record_there(left: Store, record: RunRecord) -> None:
+    async def _record_there(self, left: Store, record: RunRecord) -> None:
         try:
             async with asyncio.timeout(OWED_SECONDS):
                 await left.record(record)
         except (StoreError, TimeoutError) as failure:
+            self.untold += 1
             logger.warning("Job %s: the store that was left cannot be told of the end of run %s (%s): whoever opens it "
                            "next will call it interrupted", record.launch.job, record.launch.id,
                            str(failure) or f"no answer within {OWED_SECONDS:g} seconds")
