@@ -235,7 +235,8 @@ async def test_what_waits_is_started_from_one_store_only(world: World) -> None:
     told = world.bringing()
     await told.bring()
     left = world.store.move(world.new, [])
-    await told.take_leave(left)
+    waiting.waits_for_slots = False  # its turn has come meanwhile
+    await told.take_leave(left, [waiting])
     found = await left.get(waiting.id)
     assert found is not None and (found.phase, found.outcome) == (Phase.RECORDED, Outcome.SKIPPED)
     kept = [await left.get_state("backup", key) for key in (retries.KEY, catchup.OWED, boot.KEY, pauses.KEY)]

@@ -120,14 +120,14 @@ class Bringing:
                 await bounded(self._new.record(ended))
         return strange
 
-    async def take_leave(self, left: Store) -> None:
-        """The move is made: what waits (for a pool, as a retry, as an occurrence that was missed) waits in the new store
-        only. Started on the one that was left, a daemon would start it a second time."""
-        await together([left.record(skipped(run, WAITS_ON)) for run in self.known.values() if run.waits_for_slots])
+    async def take_leave(self, left: Store, waiting: Collection[Run]) -> None:
+        """The move is made: what waits (for a pool: `waiting`, as a retry, as an occurrence that was missed) waits in
+        the new store only. Started on the one that was left, a daemon would start it a second time."""
+        await together([left.record(skipped(run, WAITS_ON)) for run in waiting])
         for key, moved in MOVED.items():
             own = self._own(key)
-            waiting = [job for job, value in (await bounded(left.states(own))).items() if value != moved]
-            await together([left.put_state(job, own, moved) for job in waiting])
+            told = await bounded(left.states(own))
+            await together([left.put_state(job, own, moved) for job, value in told.items() if value != moved])
 
     def _own(self, key: str) -> str:
         return own_key(key, self._me.name) if self._new.capabilities.shared else key

@@ -46,8 +46,8 @@ def tell_halfway(home: Path | None, state: StateSettings | None) -> None:
     except (OSError, msgspec.MsgspecError):
         return  # as good as always there is none
     if note.to == _digest(state):
-        logger.error("an earlier daemon died while it moved the store, from %s to this one: runs, pauses and retries that "
-                     "were not brought are still there, and @reboot jobs may run a second time; to go on there, "
+        logger.error("an earlier daemon died while it moved the store, from %s to this one: runs, pauses and retries "
+                     "that were not brought are still there, and @reboot jobs may run a second time; to go on there, "
                      "start with the earlier configuration", note.left)
 
 

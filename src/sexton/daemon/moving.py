@@ -210,6 +210,7 @@ class Moving:
     ) -> None:
         owed = {run.id: run for run in bringing.known.values()
                 if not run.waits_for_slots and not is_over(run, self._registry)}
+        waiting = [run for run in bringing.known.values() if run.waits_for_slots]
         left = self._store.move(new, owed)
         behind = self._slots.move(left, None if back_to is None else back_to.behind)
         if back_to is not None:
@@ -228,7 +229,7 @@ class Moving:
         try:
             await aside(there, lambda: forget_halfway(_folder(home)))
             await bringing.bring_late()
-            await bringing.take_leave(left)
+            await bringing.take_leave(left, waiting)
             await self._look_around()
         except StoreError as failure:
             logger.error("after the move of the store: %s", failure)
