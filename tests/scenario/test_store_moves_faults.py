@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hung_fuse import HungMount
-from nodes_kit import Nodes
+from nodes_kit import TTL, Nodes
 from rig import NEVER, Rig, alive, always, until
 from test_store_moves import elsewhere, move
 
@@ -224,3 +224,74 @@ def test_a_crash_before_anything_was_brought_is_not_silent(rig: Rig, tmp_path: P
     rig.stop()
     rig.start()
     assert rig.log().count("died while it moved the store") == 1
+
+
+@pytest.mark.parametrize("by", ["old", "new"])
+@pytest.mark.parametrize("how", ["cancel", "replace"])
+def test_a_peer_on_either_store_reaches_the_run(nodes: Nodes, by: str, how: str) -> None:
+    """A run lives through a move: a peer that has not moved and one that has see it, and cancel or replace it; its
+    end is the same for both. Its output can be read all the time."""
+    job = nodes.job("Replace", seconds=60, captureStdout=True)
+    job["command"] = "echo told; " + job["command"]
+    a, b = nodes.start(job)
+    c = nodes.node("c")
+    c.state = elsewhere(nodes)
+    c.start_on(job)
+    assert a.start_job()[0] == 200
+    until(lambda: nodes.marked("start", "a"), what="a's run")
+    run = a.live()[0]
+    assert move(a, job, elsewhere(nodes))[0] == 200
+    until(lambda: a.slot()["held"], what="the slot in the new store")
+    assert a.http("GET", "/health")[1]["stores_left"][0]["runs"] == [run]
+    for one in (a, b, c):
+        until(lambda one=one: one.run(run)["phase"] == "running", what=f"the run, as {one.name} sees it")
+    assert "told" in a.http("GET", f"/runs/{run}/log")[1]
+    peer = b if by == "old" else c
+    if how == "cancel":
+        until(lambda: peer.http("POST", f"/runs/{run}/cancel")[0] == 202, TTL, "a is known to the peer")
+    else:
+        assert peer.start_job()[0] in (200, 202)
+        until(lambda: nodes.marked("start", peer.name), 2 * TTL, "the run that takes its place")
+    for one in (a, b, c):
+        until(lambda one=one: one.run(run)["phase"] == "recorded", what=f"its end, as {one.name} sees it")
+        assert one.run(run)["outcome"] == ("cancelled" if how == "cancel" else "replaced")
+    assert "told" in a.http("GET", f"/runs/{run}/log")[1]
+    until(lambda: not a.http("GET", "/health")[1]["stores_left"], what="nothing more is owed")
+    assert a.http("GET", "/health")[1]["ends_untold"] == 0
+
+
+@KINDS
+def test_a_move_in_the_middle_of_everything(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """One run is being checked, one is being brought down, one waits for the run it replaces: each ends as it would
+    have, once, and both stores say so."""
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    jobs = [
+        {"name": "checked", "command": "true", "schedule": NEVER, "verify": {"command": "sleep 3", "timeout": 20}},
+        {"name": "cancelled", "command": deaf, "schedule": NEVER, "killTimeout": 2, "captureStdout": True},
+        {"name": "replaced", "command": deaf, "schedule": NEVER, "killTimeout": 2, "captureStdout": True,
+         "concurrencyPolicy": "Replace"},
+    ]
+    old, new = place(tmp_path, "old", kind), place(tmp_path, "new", kind)
+    rig.start(jobs, state=old)
+    want = {rig.fire("checked"): "success", rig.fire("cancelled"): "cancelled", rig.fire("replaced"): "replaced"}
+    checked, cancelled, replaced = want
+    until(lambda: rig.run(checked)["phase"] == "verifying", what="the check")
+    for run in (cancelled, replaced):
+        until(lambda run=run: "up" in rig.http("GET", f"/runs/{run}/log")[1], what="a run that hears no SIGTERM")
+    assert rig.http("POST", f"/runs/{cancelled}/cancel")[0] == 202
+    status, body = rig.http("POST", "/jobs/replaced/start")
+    assert status in (200, 202), body
+    heir = body["run"]
+    moved(rig, jobs, new)
+    assert rig.run(checked)["phase"] == "verifying" and rig.run(cancelled)["phase"] == "stopping"
+    for run, outcome in want.items():
+        assert rig.recorded(run)["outcome"] == outcome
+    until(lambda: rig.run(heir)["phase"] == "running", what="the run that takes its place")
+    assert rig.http("POST", f"/runs/{heir}/cancel?wait=10")[0] == 200
+    want[heir] = "cancelled"
+    until(lambda: not rig.http("GET", "/health")[1]["stores_left"], what="nothing more is owed")
+    for state in (new, old):
+        rig.stop()
+        rig.write(jobs, state=state)
+        rig.start()
+        assert {run["id"]: run["outcome"] for run in rig.http("GET", "/runs")[1]["runs"]} == want, state

@@ -91,6 +91,7 @@ class Moving:
         self._on_pruned = on_pruned
         self._departures: list[Departure] = []
         self._arrivals: set[asyncio.Task[None]] = set()
+        self._ending = False
 
     def left(self) -> tuple[StoreLeft, ...]:
         """The stores that are owed something still."""
@@ -132,9 +133,11 @@ class Moving:
             return "onStoreUnavailable has changed, too"
         if self._store.capabilities.shared != await aside(there, lambda: is_shared(there)):
             return "one store is for several nodes and the other for one"
-        return self._kept()
+        return self._unready()
 
-    def _kept(self) -> str | None:
+    def _unready(self) -> str | None:
+        if self._ending:
+            return "the daemon ends"
         kept = [run.id for run in self._registry if run.launch.keep and not run.recorded.is_set()]
         return f"runs that may outlive the daemon live (onDaemonLoss: keep): {', '.join(kept)}" if kept else None
 
@@ -178,7 +181,7 @@ class Moving:
         if new.capabilities.shared:
             await bounded(new.announce(self._fleet.facts()))  # who has an intent must be seen to live
         await bringing.bring()
-        return self._kept()
+        return self._unready()
 
     def _prepare(self, home: NodeHome, here: StateSettings, there: StateSettings) -> None:
         self._belongings.words.leave_word(words_directory(home))
@@ -312,7 +315,8 @@ class Moving:
                 departure.answers = False
 
     async def close(self) -> None:
-        """The daemon ends, and has recorded its runs."""
+        """The daemon ends, and has recorded its runs. A move that is being prepared is not made any more."""
+        self._ending = True
         going = {departure.task for departure in self._departures}
         if going:
             await asyncio.wait(going, timeout=END_SECONDS)
