@@ -26,7 +26,7 @@ class StoreLeft(msgspec.Struct, frozen=True, kw_only=True):
 
     since: datetime
     answers: bool
-    """It has answered this node's last heartbeat; always, for a store of one node alone."""
+    """It has answered this node's last heartbeat. A store of one node alone is not asked."""
     runs: tuple[str, ...]
     """Ids of the runs whose ends it is owed."""
 

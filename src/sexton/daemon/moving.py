@@ -295,6 +295,7 @@ class Moving:
             if left.capabilities.shared:
                 await bounded(left.leave(self._fleet.me.id))
         except StoreError as failure:
+            departure.answers = False
             logger.warning("the store that was left cannot be told that this node is gone from it: %s", failure)
         try:
             await self._store.leave_for_good(left)

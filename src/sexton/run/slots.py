@@ -72,7 +72,8 @@ class Slots:
         self._releases: set[asyncio.Task[None]] = set()
         self._left: list[Slots] = []
         """What was held in each of the stores that were left."""
-        self._moves = 0
+        self.moves = 0
+        """How often the store has been changed."""
         self._doubtful: dict[str, Lease] = {}
         """By job: the lease whose release was not answered, or not yet."""
         self._loop = asyncio.get_running_loop()
@@ -122,9 +123,9 @@ class Slots:
             if self.share(job, run_id):
                 return Granted(lease=self._held[job].lease)
             while True:
-                moves = self._moves
+                moves = self.moves
                 answer, until = await self._ask_for(job, heir_of)
-                if moves == self._moves:
+                if moves == self.moves:
                     break  # otherwise the store was changed meanwhile: what the other one has granted lapses there
             if isinstance(answer, Denied):
                 self.seen[job] = answer
@@ -227,7 +228,7 @@ class Slots:
                     self._trust(job, held, held.trusted_until)
         self.seen.clear()
         self._left.append(behind)
-        self._moves += 1
+        self.moves += 1
         return behind
 
     async def close(self) -> None:
