@@ -33,7 +33,7 @@ ME = this_process("node-1")
 
 
 class Hooked(MemoryStore):
-    """Something happens here, once, when the store is told of an intent; and it may be full."""
+    """Something happens here, once, when the store has been told of a run; and it may be full."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +45,9 @@ class Hooked(MemoryStore):
             raise StoreError("no space left on device")
         self.room -= 1
         await super().intend(launch)
+
+    async def keep(self, record: RunRecord) -> None:
+        await super().keep(record)
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
         await asyncio.sleep(0)
