@@ -117,6 +117,30 @@ def test_a_pause_that_ended_elsewhere_stays_ended(rig: Rig, tmp_path: Path, kind
 
 
 @KINDS
+def test_a_retry_waits_in_one_store_only(rig: Rig, tmp_path: Path, kind: str) -> None:
+    """Nothing runs when the store moves, a retry waits: it waits on in the new store, and a start on the one that was
+    left does not make it a second time. It comes along on the way back."""
+    retry = {"maximumRetries": 1, "initialDelay": 3000, "maximumDelay": 3000, "manual": True}
+    jobs = [{"name": "j", "command": "exit 3", "schedule": NEVER, "onFailure": {"retry": retry}}]
+    old, new = place(tmp_path, "old", kind), place(tmp_path, "new", kind)
+    rig.start(jobs, state=old)
+    rig.recorded(rig.fire())
+    until(lambda: rig.job()["retry"] is not None, what="the retry that waits")
+    moved(rig, jobs, new)
+    until(lambda: not rig.http("GET", "/health")[1]["stores_left"], what="nothing more is owed")
+    for state, waits in ((old, False), (new, True)):
+        rig.stop()
+        rig.write(jobs, state=state)
+        rig.start()
+        assert (rig.job()["retry"] is not None) is waits, state
+    moved(rig, jobs, old)
+    rig.stop()
+    rig.start()
+    assert rig.job()["retry"] is not None
+    assert "after the move of the store" not in rig.log()
+
+
+@KINDS
 def test_a_place_that_hangs_holds_nothing_up(rig: Rig, tmp_path: Path, kind: str) -> None:
     """A reload names a folder on a mount that never answers: the reload is refused within the bounds of a store, the
     daemon goes on meanwhile as if nothing were, takes up the next configuration, and ends when it is told to."""

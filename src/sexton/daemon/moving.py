@@ -62,8 +62,8 @@ class Departure:
         self.since = since
         self.answers = True
         """It has answered the last heartbeat."""
-        self.wanted = False
-        """We are about to come back to it: it must not be closed."""
+        self.wanted = True
+        """It must not be closed: it is being told what has become of what waits, or we are about to come back to it."""
         self.task: asyncio.Task[None]
 
     def seen(self, registry: Registry) -> StoreLeft:
@@ -228,14 +228,20 @@ class Moving:
         logger.warning("the store has moved, as the configuration says; %d run(s) that live have their records in both",
                        len(owed))
         self._hold_slots(behind)
-        self._leave(Departure(before, left, behind, owed, self._clock.now()))
+        departure = self._leave(Departure(before, left, behind, owed, self._clock.now()))
         try:
             await aside(there, lambda: forget_halfway(_folder(home)))
             await bringing.bring_late()
-            await bringing.take_leave(left, waiting)
             await self._look_around()
         except StoreError as failure:
             logger.error("after the move of the store: %s", failure)
+        try:
+            await bringing.take_leave(left, waiting)
+        except StoreError as failure:
+            logger.error("the store that was left cannot be told that what waited there waits in the new one (%s): a "
+                         "daemon that is started on it would start that a second time", failure)
+        finally:
+            departure.wanted = False
 
     def _hold_slots(self, behind: Slots) -> None:
         """The runs that live need their slots there, too."""
@@ -268,10 +274,11 @@ class Moving:
 
     # ---------------------------------------------------------------- the store that was left
 
-    def _leave(self, departure: Departure) -> None:
+    def _leave(self, departure: Departure) -> Departure:
         self._departures.append(departure)
         departure.task = asyncio.get_running_loop().create_task(self._depart(departure))
         departure.task.add_done_callback(lambda _: self._departures.remove(departure))
+        return departure
 
     async def _depart(self, departure: Departure) -> None:
         left, behind = departure.store, departure.behind
