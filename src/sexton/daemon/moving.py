@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -230,18 +230,19 @@ class Moving:
         self._hold_slots(behind)
         departure = self._leave(Departure(before, left, behind, owed, self._clock.now()))
         try:
+            await self._settle_in(bringing, there, home)
+            await _take_leave(bringing, left, waiting)
+        finally:
+            departure.wanted = False
+
+    async def _settle_in(self, bringing: Bringing, there: StateSettings, home: NodeHome) -> None:
+        """What is left to tell the new store, and to hear from it."""
+        try:
             await aside(there, lambda: forget_halfway(_folder(home)))
             await bringing.bring_late()
             await self._look_around()
         except StoreError as failure:
             logger.error("after the move of the store: %s", failure)
-        try:
-            await bringing.take_leave(left, waiting)
-        except StoreError as failure:
-            logger.error("the store that was left cannot be told that what waited there waits in the new one (%s): a "
-                         "daemon that is started on it would start that a second time", failure)
-        finally:
-            departure.wanted = False
 
     def _hold_slots(self, behind: Slots) -> None:
         """The runs that live need their slots there, too."""
@@ -333,6 +334,14 @@ class Moving:
         for home in self._homes:
             if home is not self._first:  # which whoever has got it leaves
                 home.leave()
+
+
+async def _take_leave(bringing: Bringing, left: Store, waiting: Collection[Run]) -> None:
+    try:
+        await bringing.take_leave(left, waiting)
+    except StoreError as failure:
+        logger.error("the store that was left cannot be told that what waited there waits in the new one (%s): a daemon "
+                     "that is started on it would start that a second time", failure)
 
 
 def _folder(home: NodeHome) -> Path:
