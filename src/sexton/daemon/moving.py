@@ -340,8 +340,8 @@ async def _take_leave(bringing: Bringing, left: Store, waiting: Collection[Run])
     try:
         await bringing.take_leave(left, waiting)
     except StoreError as failure:
-        logger.error("the store that was left cannot be told that what waited there waits in the new one (%s): a daemon "
-                     "that is started on it would start that a second time", failure)
+        logger.error("the store that was left cannot be told that what waited there waits in the new one (%s): a "
+                     "daemon that is started on it would start that a second time", failure)
 
 
 def _folder(home: NodeHome) -> Path:
