@@ -64,7 +64,7 @@ def test_a_store_that_cannot_be_used_is_not_moved_to(folder_nodes: Nodes) -> Non
     (folder_nodes.folder / "file").write_text("no folder")
     unusable = {"path": str(folder_nodes.folder / "file" / "store"), "topology": "shared"}
     status, body = move(a, [job, {**job, "name": "k"}], unusable)
-    assert status == 422 and "section state names another store, and that cannot be used" in json.dumps(body)
+    assert status == 422 and "section state names another store, which cannot be moved to" in json.dumps(body)
     assert a.slot()["held"] and a.http("GET", "/jobs/k")[0] == 404
     assert not a.lines("the store has moved")
     assert move(a, [job, {**job, "name": "k"}], folder_nodes.section())[0] == 200

@@ -54,6 +54,15 @@ def when_unanswered(why: str, policy: OnStoreUnavailable) -> SlotTurn:
             assert_never(policy)
 
 
+def when_moved(node: str) -> Refuse:
+    """The store was changed while the holder was waited for. In the new one the slot may be free while the holder,
+    which knows the old one, still runs: no run rather than two."""
+    return Refuse(
+        Refusal.SLOT_HELD,
+        f"the store was moved while {node} was asked to yield its cluster concurrency slot in the other",
+    )
+
+
 def when_outwaited(node: str, seconds: float) -> Refuse:
     """The holder did not yield in time: no run rather than two."""
     return Refuse(

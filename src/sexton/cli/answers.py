@@ -167,6 +167,12 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
     not_accepted: int = 0
 
 
+class StoreLeft(msgspec.Struct, frozen=True, kw_only=True):
+    since: datetime
+    answers: bool = True
+    runs: tuple[str, ...] = ()
+
+
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     version: str
@@ -190,6 +196,8 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     store_failures: int = 0
     store_problem: str | None = None
     unwritten_records: int = 0
+    stores_left: tuple[StoreLeft, ...] = ()
+    ends_untold: int = 0
     connections: Connections = Connections()
     supervisors: dict[str, int] = {}
     configuration_warnings: tuple[str, ...] = ()

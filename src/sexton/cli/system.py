@@ -62,6 +62,7 @@ def _facts(found: HealthAnswer) -> list[tuple[str, Cell]]:
         ("launches refused", found.launches_refused),
         ("store failures", found.store_failures),
         ("records not yet written", found.unwritten_records),
+        ("ends that a store left behind was not told", found.ends_untold),
         ("API connections closed", found.connections.closed_idle),
         ("API connections refused", found.connections.turned_away + found.connections.not_accepted),
         ("log lines dropped", found.log_lines_dropped),
@@ -79,6 +80,9 @@ def _facts(found: HealthAnswer) -> list[tuple[str, Cell]]:
         ("configuration", Cell(f"{loaded} ({instant(last.at)})", Tone.PLAIN if last.ok else Tone.BAD)),
         *((name, Cell(str(count), Tone.WARN if count else Tone.FAINT)) for name, count in counts),
         *(("store", Cell(problem, Tone.BAD)) for problem in filter(None, (found.store_problem,))),
+        *(("store left", Cell(f"{instant(left.since)}, owed the ends of {len(left.runs)} run(s)"
+                              + ("" if left.answers else ", does not answer"), Tone.WARN))
+          for left in found.stores_left),
         *(("error", Cell(finding, Tone.BAD)) for finding in (() if last.ok else last.findings)),
         *(("warning", Cell(warning, Tone.WARN)) for warning in found.configuration_warnings),
     ]

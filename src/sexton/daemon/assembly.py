@@ -155,6 +155,8 @@ class Parts:
         )
         self.control.containment_advice = ground.advice
         self.control.accepts_failed = lambda: ground.troubles.accepts_failed
+        self.control.stores_left = lambda: self.moving.left() if self.moving is not None else ()
+        self.control.ends_untold = lambda: ground.store.untold if isinstance(ground.store, StoreInUse) else 0
         self.control.logs_suppressed = lambda: ground.logs.suppressed
         self.control.measures, self.control.statsd_dropped = self.measures, lambda: self.statsd.dropped
         self.control.reports = lambda: self.reporting.outbox.health()
@@ -166,7 +168,7 @@ class Parts:
         if self.moving is None:
             assert isinstance(ground.store, StoreInUse) and ground.own is not None
             self.moving = Moving(ground.store, ground.home, ground.own, self.fleet, self.slots, self.registry,
-                                 self.jobs, ground.forget_output)
+                                 self.jobs, ground.clock, ground.forget_output)
         return await self.moving.to(here, there)
 
     def max_run_age(self) -> float:

@@ -16,7 +16,7 @@ from sexton.admission.decide import Refuse
 from sexton.daemon.boot import BootRuns
 from sexton.daemon.catchup import CatchUp
 from sexton.daemon.fleet import Fleet
-from sexton.daemon.health import Connections, Health
+from sexton.daemon.health import Connections, Health, StoreLeft
 from sexton.daemon.jobs import JobEntry, Jobs
 from sexton.daemon.measures import Measures
 from sexton.daemon.pauses import Pauses
@@ -92,6 +92,8 @@ class Control:
         self.reports: Callable[[], OutboxHealth] = OutboxHealth
         self.statsd_dropped: Callable[[], int] = lambda: 0
         self.logs_suppressed: Callable[[], int] = lambda: 0
+        self.stores_left: Callable[[], tuple[StoreLeft, ...]] = lambda: ()
+        self.ends_untold: Callable[[], int] = lambda: 0
         self.measures = Measures()
         self.version = __version__
         self._output_files = output_files
@@ -126,7 +128,8 @@ class Control:
             configuration_warnings=tuple(str(finding) for finding in self.reloader.findings),
             clock_watch=self.clock_watch, slots_unanswered=self.launcher.facilities.counters.slots_unanswered,
             slots_lost=self.launcher.facilities.slots.lost if self.launcher.facilities.slots is not None else 0,
-            nodes=max(1, len(self.fleet.seen())), nodes_problem=self.fleet.problem,
+            nodes=max(1, len(self.fleet.seen())), nodes_problem=self.fleet.problem, stores_left=self.stores_left(),
+            ends_untold=self.ends_untold(),
         )
 
     def job(self, name: str) -> JobEntry:

@@ -21,6 +21,16 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon was out of descriptors."""
 
 
+class StoreLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """A store that a reload has left, and that this node goes on to serve."""
+
+    since: datetime
+    answers: bool
+    """It has answered this node's last heartbeat. A store of one node alone is not asked."""
+    runs: tuple[str, ...]
+    """Ids of the runs whose ends it is owed."""
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the daemon does its work, and what it could not do."""
 
@@ -65,3 +75,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that were seen at the last look; 1 without a shared store."""
     nodes_problem: str | None
     """Why the other nodes are not seen now."""
+    stores_left: tuple[StoreLeft, ...]
+    """As long as they are owed something; empty unless a reload has named another store while runs lived."""
+    ends_untold: int
+    """Ends of runs that a store that was left could not be told: it has them as unfinished."""

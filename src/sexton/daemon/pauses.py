@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -15,6 +15,26 @@ from sexton.store.port import JobState
 logger = logging.getLogger("sexton.schedule")
 
 KEY = "pause"
+
+
+class Told(Pause, frozen=True, kw_only=True):
+    """As the store keeps it."""
+
+    told_at: datetime | None = None
+    """When somebody said so; the earliest versions did not keep that."""
+
+
+def is_newer(text: str, than: str) -> bool:
+    """Of two that stores keep for a job: whether the first was said later. One that cannot be read is the older."""
+    return _said_at(text) > _said_at(than)
+
+
+def _said_at(text: str) -> datetime:
+    try:
+        told = msgspec.json.decode(text, type=Told)
+    except msgspec.MsgspecError:
+        return datetime.min.replace(tzinfo=UTC)
+    return told.told_at or told.since
 
 
 class Pauses:
@@ -61,7 +81,8 @@ class Pauses:
 
     async def _put(self, job: str, pause: Pause) -> None:
         if self._durable:
-            await self._state.put_state(job, KEY, msgspec.json.encode(pause).decode())
+            told = Told(since=pause.since, until=pause.until, note=pause.note, by=pause.by, told_at=self._clock.now())
+            await self._state.put_state(job, KEY, msgspec.json.encode(told).decode())
 
     async def recall(self) -> None:
         """What an earlier daemon was told."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -15,6 +14,7 @@ from sexton.config.watch import signature
 from sexton.daemon import loader, loading, systemd
 from sexton.daemon.jobs import REMEMBERED_RUNS, Jobs
 from sexton.daemon.scheduler import Scheduler
+from sexton.daemon.stores import place_of
 from sexton.daemon.timetable import occurrences_for
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
@@ -119,7 +119,7 @@ class Reloader:
             await self._take_up_settings(configuration.settings)
         except StoreError as failure:
             self.failures += 1
-            why = f"section state names another store, and that cannot be used: {failure}"
+            why = f"section state names another store, which cannot be moved to: {failure}"
             logger.error("configuration not taken up: %s", why)
             return ReloadResult(ok=False, at=now, findings=(why,))
         self.findings = configuration.findings
@@ -129,10 +129,14 @@ class Reloader:
     async def _take_up_settings(self, new: Settings) -> None:
         """Sockets are opened once, and so are most stores: what changed about them waits for a restart, and is said.
         Raises StoreError when another store is named that cannot be used."""
-        state, reason = with_new_ttl(self.settings.state, new.state), ""
-        if state is not None and new.state is not None and _place(state) != _place(new.state):
-            stays = await self.move_store(state, new.state)
-            state, reason = (new.state, "") if stays is None else (state, f" ({stays.why})")
+        state, reason = self.settings.state, ""
+        if state is not None and new.state is not None:
+            if await _is_same_place(state, new.state):
+                state = msgspec.structs.replace(
+                    state, slot_ttl_seconds=new.state.slot_ttl_seconds, path=new.state.path)
+            else:
+                stays = await self.move_store(state, new.state)
+                state, reason = (new.state, "") if stays is None else (state, f" ({stays.why})")
         for name, here in (("web", self.settings.web), ("state", state), ("logging", self.settings.logging)):
             if getattr(new, name) != here:
                 logger.warning("section %s has changed; that takes effect when the daemon is restarted%s", name,
@@ -196,13 +200,8 @@ class Reloader:
             seen = current
 
 
-def with_new_ttl(here: StateSettings | None, new: StateSettings | None) -> StateSettings | None:
-    """The section in force, with what can be taken up while the same store stays open. A path that is only spelled
-    otherwise is the same."""
-    if here is None or new is None or _place(here) != _place(new):
-        return here
-    return msgspec.structs.replace(here, slot_ttl_seconds=new.slot_ttl_seconds, path=new.path)
-
-
-def _place(state: StateSettings) -> tuple[str | None, str | None, str]:
-    return os.path.realpath(state.path) if state.path is not None else None, state.url, state.deployment_id
+async def _is_same_place(here: StateSettings, there: StateSettings) -> bool:
+    """However the path is spelled. Raises StoreError when it takes too long to say."""
+    if (here.url, here.deployment_id) != (there.url, there.deployment_id):
+        return False
+    return here.path == there.path or await place_of(here) == await place_of(there)

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from sexton.daemon.node import Belongings, NodeHome, move_in, this_process
 from sexton.execution.keeping import KeptRuns
@@ -16,7 +17,11 @@ from sexton.model.settings import StateSettings, Topology
 from sexton.store.coordination import Store
 from sexton.store.memory.store import MemoryStore
 
+T = TypeVar("T")
+
 OnPruned = Callable[[Sequence[str]], None]
+Place = tuple[str | None, str | None, str]
+"""Which store a section means: the folder without links, the URL, the deployment."""
 
 NETWORK_FILE_SYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph",
@@ -79,6 +84,25 @@ def _mounts() -> str:
         return Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     except OSError:
         return ""
+
+
+async def aside(state: StateSettings, work: Callable[[], T]) -> T:
+    """Do what may wait for the mount of that section's folder, in a thread that is left to itself where the mount
+    hangs. Raises StoreError, also instead of OSError and when there is no answer in time."""
+    from sexton.store.directory.threads import Threads
+
+    threads = Threads("moving", 1, state.path or "the node's own folder")
+    try:
+        return await threads.ask(work)
+    finally:
+        threads.stop()
+
+
+async def place_of(state: StateSettings) -> Place:
+    """However it is spelled. Raises StoreError where the folder's mount hangs."""
+    path = state.path
+    found = None if path is None else await aside(state, lambda: os.path.realpath(path))
+    return found, state.url, state.deployment_id
 
 
 def home_of(state: StateSettings | None, store: Store) -> NodeHome:

@@ -19,6 +19,7 @@ from sexton.daemon.beside import live_beside_runs
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.fleet import dead_daemons
+from sexton.daemon.halfway import tell_halfway
 from sexton.daemon.jobs import REMEMBERED_RUNS
 from sexton.daemon.logs import LogThread
 from sexton.daemon.node import Belongings, NodeHome
@@ -83,6 +84,7 @@ class Daemon:
         try:
             home = await asyncio.to_thread(home_of, state, store)
             self._belongings = belongings_of(state, home)
+            await asyncio.to_thread(tell_halfway, home.directory, state)
             try:
                 return await self._with_store(store, home)
             finally:

@@ -32,14 +32,18 @@ class LastWords:
         self._paths: list[Path] = []
         """Of our own zygotes, the newest last."""
 
-    def move(self, directory: Path) -> None:
-        """Zygotes begin their files in another state directory from now on, and the next daemon, which uses that one,
-        is told where the earlier files are. Raises OSError; then nothing has changed. Blocking."""
+    def leave_word(self, directory: Path) -> None:
+        """Say in another state directory, which the next daemon will use, where the files are that we have begun or are
+        about to begin. Raises OSError. Blocking."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        told = {str(path.parent.absolute()) for path in self._paths} | set(_elsewhere(self._directory))
-        told.discard(str(directory.absolute()))
-        if told:
-            (directory / ELSEWHERE).write_text("".join(f"{place}\n" for place in sorted(told)), encoding="utf-8")
+        ours = {self._directory, *(path.parent for path in self._paths)}
+        places = {str(place.absolute()) for place in ours}
+        places.update(_elsewhere(self._directory), _elsewhere(directory))
+        places.discard(str(directory.absolute()))
+        (directory / ELSEWHERE).write_text("".join(f"{place}\n" for place in sorted(places)), encoding="utf-8")
+
+    def move(self, directory: Path) -> None:
+        """Zygotes begin their files there from now on. Word was left there."""
         self._directory = directory
 
     def begin(self) -> int | None:

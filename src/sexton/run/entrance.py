@@ -11,7 +11,7 @@ import logging
 from typing import assert_never
 
 from sexton.admission.decide import Refusal, Refuse
-from sexton.admission.slot import Enter, Pursue, SlotTurn, when_held, when_outwaited, when_unanswered
+from sexton.admission.slot import Enter, Pursue, SlotTurn, when_held, when_moved, when_outwaited, when_unanswered
 from sexton.model.clock import Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.job import ConcurrencyScope
@@ -124,7 +124,7 @@ async def _pursue(run: Run, daemon: Facilities, slots: Slots, denied: Denied, un
     """Ask the holder to yield, and claim again until the slot is free; for twice its time to live at most. A store that
     does not answer meanwhile leaves no question open: the holder was seen, and has not been seen to yield."""
     name, bound = run.job.name, 2 * slots.ttl()
-    began = daemon.clock.monotonic()
+    began, moves = daemon.clock.monotonic(), slots.moves
     limit = began + bound
     asked, told = None, False
     while True:
@@ -143,6 +143,9 @@ async def _pursue(run: Run, daemon: Facilities, slots: Slots, denied: Denied, un
                 logger.warning("Job %s: whether %s has yielded cannot be said now (%s); it is asked again", name,
                                denied.by.node, failure)
             told = True
+        if slots.moves != moves:
+            slots.give_back(name, run.id)
+            return _refuse(run, when_moved(run.pursues or denied.by.node))
         if isinstance(answer, Enter):
             logger.info("Job %s: launched after the previous cluster slot holder yielded (concurrencyPolicy: Replace)",
                         name)

@@ -72,8 +72,10 @@ class Slots:
         self._releases: set[asyncio.Task[None]] = set()
         self._left: list[Slots] = []
         """What was held in each of the stores that were left."""
+        self.moves = 0
+        """How often the store has been changed."""
         self._doubtful: dict[str, Lease] = {}
-        """By job: the lease whose release was not answered."""
+        """By job: the lease whose release was not answered, or not yet."""
         self._loop = asyncio.get_running_loop()
         self.seen: dict[str, Denied] = {}
         """By job: who had the slot when we last asked in vain."""
@@ -121,9 +123,9 @@ class Slots:
             if self.share(job, run_id):
                 return Granted(lease=self._held[job].lease)
             while True:
-                left = len(self._left)
+                moves = self.moves
                 answer, until = await self._ask_for(job, heir_of)
-                if left == len(self._left):
+                if moves == self.moves:
                     break  # otherwise the store was changed meanwhile: what the other one has granted lapses there
             if isinstance(answer, Denied):
                 self.seen[job] = answer
@@ -198,25 +200,35 @@ class Slots:
             held.stop_timers()
             if held.lost is not None:
                 return
+            self._doubtful[job] = held.lease
             try:
                 await bounded(self._leases.release(held.lease))
+                if self._doubtful.get(job) == held.lease:
+                    del self._doubtful[job]
             except StoreError as failure:
-                self._doubtful[job] = held.lease
                 logger.warning("state: failed to release the concurrency slot for %s (%s); it frees by TTL", job,
                                failure)
 
     # ---------------------------------------------------------------- another store
 
-    def move(self, left: Leases) -> Slots:
+    def move(self, left: Leases, back_to: Slots | None = None) -> Slots:
         """Our store has been put in the place of another one, `left`. What is held stays held there, under the object
-        that is returned, until the runs that need it are gone: whoever has not moved yet does not get in."""
+        that is returned, until the runs that need it are gone: whoever has not moved yet does not get in. `back_to` is
+        such an object of a store that was left and that we come back to; what it holds is ours again."""
         behind = Slots(left, self._me, self.ttl)
-        behind._held, self._held = self._held, {}
-        behind._doubtful, self._doubtful = self._doubtful, {}
+        behind._held, behind._doubtful = self._held, self._doubtful
+        self._held, self._doubtful = {}, {}
         for held in behind._held.values():
             held.stop_timers()  # it is the new lease that a run lives by
+        if back_to is not None:
+            self._left.remove(back_to)
+            self._held, self._doubtful, back_to._held = back_to._held, back_to._doubtful, {}
+            for job, held in self._held.items():
+                if held.lost is None:
+                    self._trust(job, held, held.trusted_until)
         self.seen.clear()
         self._left.append(behind)
+        self.moves += 1
         return behind
 
     async def close(self) -> None:

@@ -53,14 +53,21 @@ class Tally:
 
 
 class StoreInUse:
-    """Implements `Store` by passing everything on. A run that began before a move belongs to two stores: its intent is
-    in the one that was left, which would call it interrupted; so that one gets its record, too."""
+    """Implements `Store` by passing everything on. A run that lives through a move belongs to both stores: the one that
+    was left has its intent, and would call it interrupted; so that one gets its record, too."""
 
     def __init__(self, store: Store) -> None:
         self._now = store
-        self._left: dict[str, Store] = {}
-        """By id of a run that began there."""
+        self._left: dict[str, set[Store]] = {}
+        """By id of a run: the stores that were left while it lived."""
         self._owed: dict[Store, set[asyncio.Task[None]]] = {}
+        """What each store that was left is being told."""
+        self._put: dict[tuple[str, str], str] | None = None
+        """While a move is prepared: what `take_put` has not told yet."""
+        self.untold = 0
+        """Ends of runs that a store that was left could not be told."""
+        self.intending: set[str] = set()
+        """Ids of the runs whose intents are being written."""
         self._reads, self._writes, self._talks = Tally(), Tally(), Tally()
 
     @property
@@ -70,35 +77,46 @@ class StoreInUse:
     # ---------------------------------------------------------------- moving
 
     def move(self, to: Store, living: Collection[str]) -> Store:
-        """Everything goes to the other store from now on, which has to know the runs with these ids already. Returns
-        the one that is left; it stays open."""
-        left, self._now = self._now, to
-        self._left.update(dict.fromkeys(living, left))
+        """Everything goes to the other store from now on, which has to know the runs with these ids already; it may be
+        one that was left and not closed yet. Returns the one that is left; it stays open."""
+        left, self._now, self._put = self._now, to, None
+        self._no_longer_left(to)
+        for run in living:
+            self._left.setdefault(run, set()).add(left)
         self._owed.setdefault(left, set())
         return left
 
     async def leave_for_good(self, left: Store) -> None:
-        """Close a store that is owed nothing more. What it is being told is waited for."""
-        while self._owed[left]:
-            await asyncio.wait(self._owed[left])
-        del self._owed[left]
-        self._left = {run: store for run, store in self._left.items() if store is not left}
-        await left.close()
+        """Close a store that is owed nothing more, once. What it is being told is waited for."""
+        while owed := self._owed.get(left):
+            await asyncio.wait(owed)
+        if left in self._owed:
+            self._no_longer_left(left)
+            await left.close()
+
+    def take_put(self) -> Mapping[tuple[str, str], str]:
+        """Facts about jobs that were written since the last call, up to the move: (job, key) -> value."""
+        put, self._put = self._put, {}
+        return put or {}
+
+    def _no_longer_left(self, store: Store) -> None:
+        self._owed.pop(store, None)
+        self._left = {run: rest for run, stores in self._left.items() if (rest := stores - {store})}
 
     def _pay(self, record: RunRecord) -> None:
         """Nobody waits for a store that is left, which may be gone for good."""
-        left = self._left.get(record.launch.id)
-        if left is not None:
+        for left in self._left.get(record.launch.id, ()):
+            owed = self._owed[left]
             task = asyncio.get_running_loop().create_task(self._record_there(left, record))
-            self._owed[left].add(task)
-            task.add_done_callback(self._owed[left].discard)
+            owed.add(task)
+            task.add_done_callback(owed.discard)
 
-    @staticmethod
-    async def _record_there(left: Store, record: RunRecord) -> None:
+    async def _record_there(self, left: Store, record: RunRecord) -> None:
         try:
             async with asyncio.timeout(OWED_SECONDS):
                 await left.record(record)
         except (StoreError, TimeoutError) as failure:
+            self.untold += 1
             logger.warning("Job %s: the store that was left cannot be told of the end of run %s (%s): whoever opens it "
                            "next will call it interrupted", record.launch.job, record.launch.id,
                            str(failure) or f"no answer within {OWED_SECONDS:g} seconds")
@@ -137,7 +155,11 @@ class StoreInUse:
         await self._now.close()
 
     async def intend(self, launch: Launch) -> None:
-        await self._writes.count(self._now.intend(launch))
+        self.intending.add(launch.id)
+        try:
+            await self._writes.count(self._now.intend(launch))
+        finally:
+            self.intending.discard(launch.id)
 
     def note(self, record: RunRecord) -> None:
         self._now.note(record)
@@ -195,6 +217,8 @@ class StoreInUse:
         await self._writes.count(store.put_state(job, key, value))
         if store is not self._now:
             await self._now.put_state(job, key, value)
+        elif self._put is not None:
+            self._put[job, key] = value
 
     # ---------------------------------------------------------------- Coordination
 

@@ -17,6 +17,7 @@ def test_last_words_are_heard_from_the_folder_that_was_left(tmp_path: Path) -> N
     words = LastWords(tmp_path / "old" / "zygotes")
     fd = words.begin()
     assert fd is not None
+    words.leave_word(tmp_path / "new" / "zygotes")
     words.move(tmp_path / "new" / "zygotes")
     later = LastWords(tmp_path / "new" / "zygotes")
     os.close(fd)
@@ -30,6 +31,7 @@ def test_what_it_has_said_counts(tmp_path: Path) -> None:
     words = LastWords(tmp_path / "a" / "zygotes")
     fds = [words.begin()]
     for name in "bc":
+        words.leave_word(tmp_path / name / "zygotes")
         words.move(tmp_path / name / "zygotes")
         fds.append(words.begin())
     for fd in fds:
@@ -44,6 +46,7 @@ def test_a_settled_zygote_leaves_no_file_behind(tmp_path: Path) -> None:
     """What we have seen the end of is removed where it was begun."""
     words = LastWords(tmp_path / "old")
     fd = words.begin()
+    words.leave_word(tmp_path / "new")
     words.move(tmp_path / "new")
     assert fd is not None
     os.close(fd)

@@ -26,6 +26,7 @@ from sexton.run.registry import Registry
 from sexton.run.slotloss import SlotLoss
 from sexton.run.slots import Slots, slot_name
 from sexton.store.coordination import Denied, Granted, Lease, Signal, SignalKind
+from sexton.store.inuse import StoreInUse
 from sexton.store.memory.store import MemoryStore
 
 TTL = 0.6
@@ -163,6 +164,25 @@ async def test_a_pursuit_goes_on_when_the_store_is_back(store: FlakyStore, slots
     assert asked.kind is SignalKind.YIELD and asked.fence == held.lease.fence
     assert await store.release(held.lease)
     assert await entering is True and slots.of("j") is not None
+
+
+async def test_a_pursuit_ends_when_the_store_is_moved() -> None:
+    """The slot is free in the new store, where the holder has not come yet: no run rather than two, and the slot there
+    is free again."""
+    old, new = FlakyStore(), FlakyStore()
+    await old.open()
+    await new.open()
+    await old.claim(slot_name("j"), THERE, 100.0)
+    store, registry = StoreInUse(old), Registry()
+    slots = Slots(store, HERE, lambda: TTL)
+    run = a_run(registry)
+    entering = asyncio.create_task(enter(run, facilities(old, slots, registry, fail_closed=False), waits))
+    await run.answered.wait()
+    slots.move(store.move(new, [run.id]))
+    assert await entering is False
+    assert run.refusal is not None and "the store was moved while there was asked to yield" in run.refusal.message
+    await slots.close()
+    assert await new.read(slot_name("j")) is None
 
 
 async def test_slot_lost_cancel(store: FlakyStore, slots: Slots) -> None:
