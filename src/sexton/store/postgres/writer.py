@@ -15,7 +15,7 @@ import psycopg
 from sexton.model.errors import StoreError
 from sexton.store.batch import Batch, Change, Effect, Prune, fold
 from sexton.store.postgres import statements
-from sexton.store.postgres.database import Connection, Database
+from sexton.store.postgres.database import LET_GO, Connection, Database
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,7 @@ class Writer:
 
         async def write(connection: Connection) -> tuple[list[str], list[str]]:
             async with connection.transaction(), connection.cursor() as cursor:
+                await cursor.execute(LET_GO)
                 for text, rows in self._orders(batch):
                     await cursor.executemany(self._database.statement(text), rows)
                 asked = [i for prune in batch.prunes for i in await self._forget(cursor, prune.job, prune.keep)]
