@@ -38,7 +38,7 @@ KEEP_ALIVE = {
     "tcp_user_timeout": 10_000,
 }  # fmt: skip
 """A connection whose other end is gone without a word is noticed within seconds."""
-LET_GO = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+LET_GO = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
 """First in every transaction of several statements: of a client that was cut off in its midst the server knows nothing
 for hours, and its locks would stand in the way of all other nodes. LOCAL: a pooler may give the session to others."""
 

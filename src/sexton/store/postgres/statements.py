@@ -5,19 +5,29 @@ from __future__ import annotations
 from sexton.model.run import Outcome
 
 # What becomes of rows by their `batch.Effect`. A record is never overwritten by an intent or a note that comes late.
+# Each takes a list for every column, of any number of rows: one statement and one answer. (A pipeline, which psycopg makes
+# of many, leaves a server of today without its bound on idle transactions: `LET_GO`.)
 INTEND = """
-INSERT INTO {schema}.run (id, job, daemon, body) VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO NOTHING
+INSERT INTO {schema}.run (id, job, daemon, body)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) ON CONFLICT (id) DO NOTHING
 """
-NOTE = "UPDATE {schema}.run SET body = %s, daemon = %s WHERE id = %s AND ended_at IS NULL"
+NOTE = """
+UPDATE {schema}.run SET body = new.body, daemon = new.daemon
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS new (body, daemon, id)
+WHERE run.id = new.id AND ended_at IS NULL
+"""
 RECORD = """
 INSERT INTO {schema}.run (id, job, daemon, outcome, ended_at, seq, body)
-VALUES (%s, %s, %s, %s, %s, nextval({run_seq}), %s)
+SELECT id, job, daemon, outcome, ended_at, nextval({run_seq}), body FROM (
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[])
+    WITH ORDINALITY AS it (id, job, daemon, outcome, ended_at, body, place) ORDER BY place
+) AS it
 ON CONFLICT (id) DO UPDATE
 SET outcome = excluded.outcome, ended_at = excluded.ended_at, seq = excluded.seq, body = excluded.body
 """
-KNOW_JOB = "INSERT INTO {schema}.job (name) VALUES (%s) ON CONFLICT (name) DO NOTHING"
+KNOW_JOB = "INSERT INTO {schema}.job (name) SELECT * FROM unnest(%s::text[]) ON CONFLICT (name) DO NOTHING"
 PUT_STATE = """
-INSERT INTO {schema}.job_state (job, key, value) VALUES (%s, %s, %s)
+INSERT INTO {schema}.job_state (job, key, value) SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])
 ON CONFLICT (key, job) DO UPDATE SET value = excluded.value
 """
 FORGET = """
