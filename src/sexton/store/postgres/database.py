@@ -106,20 +106,21 @@ class Database:
     async def close(self) -> None:
         await self._pool.close(timeout=WAIT_SECONDS)
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[Connection], Awaitable[T]], within: float | None = None) -> T:
         """Do something with a connection; again where it was broken, which a restart of the server leaves behind. So
-        `work` must be one that may be done twice. Raises StoreError, also where there is no answer in time: then it may
-        have been done or not."""
+        `work` must be one that may be done twice. Raises StoreError, also where there is no answer in time (seconds;
+        ANSWER_SECONDS by default): then it may have been done or not."""
+        within = ANSWER_SECONDS if within is None else within
         asked = asyncio.ensure_future(self._try(work))
         try:
-            await asyncio.wait({asked}, timeout=ANSWER_SECONDS)
+            await asyncio.wait({asked}, timeout=within)
         finally:
             if not asked.done():  # to cancel means to ask the server, which may hang: that is not waited for
                 self._breaking_off.add(asked)
                 asked.add_done_callback(self._forget)
                 asked.cancel()
         if not asked.done():
-            raise StoreError(f"the database did not answer within {ANSWER_SECONDS:g} seconds")
+            raise StoreError(f"the database did not answer within {within:g} seconds")
         return asked.result()
 
     def _forget(self, asked: asyncio.Future[Any]) -> None:
