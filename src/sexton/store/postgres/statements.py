@@ -67,20 +67,37 @@ STATES = "SELECT job, value FROM {schema}.job_state WHERE key = %s"
 
 # Everything is decided in the statement, by the server's clock: no client's clock or speed has a part in it.
 # No renewal makes a lease shorter: it may be an old one, with another time to live, that was held up on its way.
-CLAIM = """
-INSERT INTO {schema}.lease AS it (name, holder, node, fence, lapses_at)
-VALUES (%(name)s, %(holder)s, %(node)s, 1, clock_timestamp() + %(ttl)s * interval '1 second')
+# Who shows a higher fence than the row has holds a lease that this server has lost, and so more than the row knows.
+# `wary` grants nothing until all leases have lapsed that were granted before a failover, and lost with it.
+_TIMELINE = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
+CLAIM = f"""
+INSERT INTO {{schema}}.lease AS it (name, holder, node, fence, lapses_at)
+SELECT %(name)s, %(holder)s, %(node)s, %(shown)s + 1, clock_timestamp() + %(ttl)s * interval '1 second'
+WHERE CASE WHEN %(wary)s THEN EXISTS (
+    SELECT FROM {{schema}}.timeline
+    WHERE number = {_TIMELINE} AND since <= clock_timestamp() - %(ttl)s * interval '1 second'
+) ELSE true END
 ON CONFLICT (name) DO UPDATE SET
     holder = excluded.holder, node = excluded.node,
     lapses_at = greatest(clock_timestamp() + %(ttl)s * interval '1 second',
                          CASE WHEN it.holder = excluded.holder THEN it.lapses_at END),
-    fence = CASE WHEN it.holder = excluded.holder THEN it.fence ELSE it.fence + 1 END,
+    fence = CASE WHEN excluded.fence > it.fence + 1 THEN excluded.fence
+                 WHEN it.holder = excluded.holder THEN it.fence ELSE it.fence + 1 END,
     silent_holder = CASE WHEN it.holder IS DISTINCT FROM excluded.holder
                           AND it.holder IS DISTINCT FROM %(heir_of)s::text THEN it.holder END,
     silent_node = it.node, silent_fence = it.fence
 WHERE it.holder IS NULL OR it.holder = excluded.holder OR it.holder = %(heir_of)s::text
-   OR it.lapses_at <= clock_timestamp()
+   OR it.lapses_at <= clock_timestamp() OR excluded.fence > it.fence + 1
 RETURNING fence, silent_holder, silent_node, silent_fence
+"""
+NOTICE = f"""
+INSERT INTO {{schema}}.timeline (number, since)
+SELECT {_TIMELINE}, CASE WHEN EXISTS (SELECT FROM {{schema}}.timeline) THEN clock_timestamp() ELSE '-infinity' END
+ON CONFLICT (number) DO NOTHING RETURNING number, since > '-infinity'
+"""
+NOTICED = f"""
+SELECT extract(epoch FROM clock_timestamp() - since)::float8, since
+FROM {{schema}}.timeline WHERE number = {_TIMELINE} AND since > '-infinity'
 """
 RENEW = """
 UPDATE {schema}.lease SET lapses_at = greatest(lapses_at, clock_timestamp() + %(ttl)s * interval '1 second')

@@ -1,0 +1,107 @@
+"""What leases are after a failover to a standby that had not heard of all commits. (The primary acknowledges a commit
+before the standby has it, unless `synchronous_standby_names` says otherwise.)"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from ledger_samples import ids, opened, recorded, run_id
+from test_coordination import A, B, granted, node
+
+from postgres_pair import Pair
+from sexton.model.errors import StoreError
+from sexton.store.coordination import Denied, Granted
+from sexton.store.postgres import PostgresStore
+
+C = node("c")
+TTL = 2.0
+LOST = "may have lost leases"
+
+
+async def failed_over(pair: Pair, store: PostgresStore) -> None:
+    await asyncio.to_thread(pair.fail_over)
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await store.nodes()
+                return
+            except StoreError:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_holder_has_its_lease_back_before_anybody_gets_it(pair: Pair) -> None:
+    """The lease was A's, released; then B's: the standby has not heard of B, and not of the release. Nobody who is wary
+    is granted it; B renews, and has it with a fence that is higher than all before; from then on others are denied by B.
+    When the time to live has passed what nobody renewed is free, again with a higher fence."""
+    async with opened(PostgresStore(pair.url, wary=True)) as b, opened(PostgresStore(pair.url, wary=True)) as c:
+        first = await granted(b, "slots/x", A, 60.0)
+        await granted(b, "slots/y", A, 0.1)
+        pair.stop_replication()
+        assert await b.release(first)
+        lost = await granted(b, "slots/x", B, TTL)
+        await granted(b, "slots/new", B, TTL)
+        await failed_over(pair, c)
+        assert isinstance(denied := await c.claim("slots/x", C, TTL), Denied) and denied.by.holder == A.id
+        for name in ("slots/y", "slots/new", "slots/other"):
+            with pytest.raises(StoreError, match=LOST):
+                await c.claim(name, C, TTL)
+        again = await b.renew(lost, TTL)
+        assert isinstance(again, Granted) and again.lease.fence > lost.fence
+        denied = await c.claim("slots/x", C, TTL)
+        assert isinstance(denied, Denied) and denied.by == again.lease
+        async with asyncio.timeout(TTL + 3):
+            while not isinstance(taken := await claim_or_none(c, TTL), Granted):
+                await asyncio.sleep(0.05)
+        assert taken.lease.fence > again.lease.fence
+
+
+async def claim_or_none(store: PostgresStore, ttl: float) -> Granted | Denied | None:
+    try:
+        return await store.claim("slots/x", C, ttl)
+    except StoreError:
+        return None
+
+
+async def test_who_is_not_wary_may_get_what_another_has(pair: Pair) -> None:
+    """The default (`onStoreUnavailable: degrade`): a lease that was lost is granted at once, and its old holder is
+    denied with its next renewal. So the guide says which settings prevent it."""
+    async with opened(PostgresStore(pair.url)) as b, opened(PostgresStore(pair.url)) as c:
+        pair.stop_replication()
+        lost = await granted(b, "slots/x", B, 60.0)
+        await failed_over(pair, c)
+        await granted(c, "slots/x", C, 60.0)
+        assert isinstance(await b.renew(lost, 60.0), Denied)
+
+
+async def test_an_occurrence_whose_claim_may_be_lost(pair: Pair) -> None:
+    """One that was due before the failover, and that nobody is known to have claimed: the wary are told that this cannot
+    be said. One that is due afterwards is the first claimant's, as ever."""
+    async with opened(PostgresStore(pair.url, wary=True)) as b, opened(PostgresStore(pair.url, wary=True)) as c:
+        due = datetime.now(UTC)
+        assert await b.claim_fire("early", due, A)
+        await asyncio.sleep(0.3)  # the standby hears of it
+        pair.stop_replication()
+        assert await b.claim_fire("backup", due, B)
+        await failed_over(pair, c)
+        with pytest.raises(StoreError, match="may have lost another node's claim"):
+            await c.claim_fire("backup", due, C)
+        assert not await c.claim_fire("early", due, C)
+        later = datetime.now(UTC) + timedelta(seconds=30)
+        assert await c.claim_fire("backup", later, C) and not await b.claim_fire("backup", later, B)
+
+
+async def test_with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost(pair: Pair) -> None:
+    """Leases with their fences, records, claimed occurrences: all there, and the wary need not wait for what is held."""
+    pair.be_synchronous()
+    async with opened(PostgresStore(pair.url, wary=True)) as b, opened(PostgresStore(pair.url, wary=True)) as c:
+        lease = await granted(b, "slots/x", B, 60.0)
+        for number in range(20):
+            await b.record(recorded(number))
+        assert await b.claim_fire("backup", due := datetime.now(UTC), B)
+        await failed_over(pair, c)
+        assert isinstance(answer := await b.renew(lease, 60.0), Granted) and answer.lease == lease
+        assert isinstance(await c.claim("slots/x", C, 60.0), Denied)
+        assert ids(await c.runs(limit=99)) == [run_id(number) for number in range(19, -1, -1)]
+        assert not await c.claim_fire("backup", due, C)
