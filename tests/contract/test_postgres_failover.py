@@ -33,7 +33,7 @@ async def failed_over(pair: Pair, store: PostgresStore) -> None:
 
 async def test_a_holder_has_its_lease_back_before_anybody_gets_it(pair: Pair) -> None:
     """The lease was A's, released; then B's: the standby has not heard of B, and not of the release. Nobody who is wary
-    is granted it; B renews, and has it with a fence that is higher than all before; from then on others are denied by B.
+    is granted it; B renews, and has it with a fence that is higher than all before; from then on others are denied.
     When the time to live has passed what nobody renewed is free, again with a higher fence."""
     async with opened(PostgresStore(pair.url, wary=True)) as b, opened(PostgresStore(pair.url, wary=True)) as c:
         first = await granted(b, "slots/x", A, 60.0)
@@ -76,8 +76,8 @@ async def test_who_is_not_wary_may_get_what_another_has(pair: Pair) -> None:
 
 
 async def test_an_occurrence_whose_claim_may_be_lost(pair: Pair) -> None:
-    """One that was due before the failover, and that nobody is known to have claimed: the wary are told that this cannot
-    be said. One that is due afterwards is the first claimant's, as ever."""
+    """One that was due before the failover, and that nobody is known to have claimed: the wary are told that nobody
+    knows. One that is due afterwards is the first claimant's, as ever."""
     async with opened(PostgresStore(pair.url, wary=True)) as b, opened(PostgresStore(pair.url, wary=True)) as c:
         due = datetime.now(UTC)
         assert await b.claim_fire("early", due, A)
@@ -93,7 +93,7 @@ async def test_an_occurrence_whose_claim_may_be_lost(pair: Pair) -> None:
 
 
 async def test_with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost(pair: Pair) -> None:
-    """Leases with their fences, records, claimed occurrences: all there, and the wary need not wait for what is held."""
+    """Leases with their fences, records, claimed occurrences: all there, and what is held is held at once."""
     pair.be_synchronous()
     async with opened(PostgresStore(pair.url, wary=True)) as b, opened(PostgresStore(pair.url, wary=True)) as c:
         lease = await granted(b, "slots/x", B, 60.0)

@@ -92,7 +92,7 @@ async def test_a_daemon_of_the_earlier_version_goes_on(database: str, openings: 
 
 
 async def test_a_step_that_fails_leaves_the_database_as_it_was(database: str, openings: list[Database]) -> None:
-    """Also the steps before it are undone; the step is named, nobody is kept out afterwards, and this version goes on."""
+    """Also the steps before it are undone; the step is named, nobody is kept out afterwards."""
     await fill(PostgresStore(database))
     with pytest.raises(StoreError, match=r"migration broken\.sql of schema sexton failed, .*division by zero"):
         await migrate(openings[0], (*postgres_schema.migrations(), NEXT, BROKEN))
@@ -114,7 +114,7 @@ async def test_a_step_may_take_longer_than_an_answer(
 
 
 async def test_a_file_of_an_earlier_version_is_brought_to_this_one(tmp_path: Path) -> None:
-    """What was in it is there; opened again nothing is done twice; the earlier version is refused and changes nothing."""
+    """What was in it is there; opened again nothing is done twice; the earlier version is refused."""
     await fill(SqliteStore(tmp_path))
     ledger = tmp_path / "default" / "ledger.sqlite3"
     for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_a_holder_that_is_cut_off(nodes: Nodes, lan: Lan, server: PostgresServer
     until(lambda: b.run(run)["outcome"] == "cancelled", 10, "the true record")
     until(lambda: settled(a), 10, "the end of the trouble")
     beats = [at for _, _, at in nodes.marked("beat", "a")]
-    assert max(later - one for one, later in zip(beats, beats[1:], strict=False)) < 2.5
+    assert max(later - one for one, later in pairwise(beats)) < 3
     shown = [one["id"] for one in b.runs()]
     assert len(shown) == len(set(shown)) and shown.count(run) == 1
 
@@ -109,8 +110,8 @@ def settled(node: Node) -> bool:
 
 
 def test_a_holder_that_is_cut_off_and_must_end(nodes: Nodes, lan: Lan) -> None:
-    """`slotLost: cancel`: its run has ended, by force, before the other node may start, whatever `killTimeout` says; the
-    record arrives when the network is back, with its cause."""
+    """`slotLost: cancel`: its run has ended, by force, before the other node may start, whatever `killTimeout` says;
+    the record arrives when the network is back, with its cause."""
     job = nodes.job(slotLost="cancel", killTimeout=60)
     job["command"] = (f"trap '' TERM\n{nodes.mark('start')}\n"
                       f'while :; do echo "$NODE alive $(date +%s.%N)" > {nodes.folder}/alive-$NODE; sleep 0.05; done')

@@ -92,8 +92,8 @@ class Fleet:
         return presence.silent_for > self._slots.ttl() or is_provably_dead(presence.facts.identity, self.me)
 
     def _fell_silent(self, presence: Presence) -> bool:
-        """Silent, and not only unheard: while the store was away nobody could be heard, and the first to come back would
-        take all the others for dead."""
+        """Silent, and not only unheard: while the store was away nobody could be heard, and the first to come back
+        would take all the others for dead."""
         watched = self._sees_since is not None and boottime() - self._sees_since > self._slots.ttl()
         return self.is_silent(presence) and (watched or is_provably_dead(presence.facts.identity, self.me))
 

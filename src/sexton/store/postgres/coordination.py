@@ -59,9 +59,9 @@ class Coordinator:
     async def _notice(self) -> None:
         for number, is_new in await self._database.rows(statements.NOTICE):
             if is_new:
-                log.warning("the database has failed over, or was restored (timeline %d): what was committed last before "
-                            "that may be missing%s", number,
-                            "; no slot is granted anew until all that were may have lapsed" if self._wary else "")
+                log.warning("the database has failed over, or was restored (timeline %d): what was committed last "
+                            "before that may be missing%s", number,
+                            "; no slot is granted before all have lapsed that were" if self._wary else "")
 
     def begin(self) -> None:
         listen = lambda: self._database.listen(self._channel, self._heard)  # noqa: E731 (a name is what it needs)
@@ -100,8 +100,8 @@ class Coordinator:
         await self._notice()
         for elapsed, _ in await self._database.rows(statements.NOTICED):
             if elapsed <= ttl:
-                raise StoreError("the database has failed over and may have lost leases that were granted before; those "
-                                 f"have lapsed in {ttl - elapsed:.0f} s")
+                raise StoreError("the database has failed over and may have lost leases that were granted before; "
+                                 f"those have lapsed in {ttl - elapsed:.0f} s")
 
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         values = {"name": lease.name, "holder": lease.holder, "fence": lease.fence, "ttl": ttl}

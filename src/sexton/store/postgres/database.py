@@ -7,6 +7,7 @@ stand in between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -53,12 +54,16 @@ def schema_of(deployment_id: str) -> str:
 
 class _Link(psycopg.AsyncConnection[tuple[Any, ...]]):
     @classmethod
-    async def connect(cls, *args: Any, **kwargs: Any) -> Any:  # what the pool calls
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, turns: asyncio.Semaphore | None = None, **kwargs: Any,
+    ) -> _Link:
+        """What the pool calls; one after the other where there are `turns`."""
         try:
-            return await super().connect(*args, **kwargs)
+            async with turns or contextlib.nullcontext():
+                return await super().connect(conninfo, **kwargs)
         except psycopg.Error as failure:
-            # The frames below hold the error, and the error them: with the socket, until the next collection of garbage.
-            # A database that cannot be reached would cost descriptors.
+            # The frames below hold the error, and the error them: with the socket, until garbage is collected. A
+            # database that cannot be reached would cost descriptors.
             failure.__traceback__ = None
             raise
 
@@ -77,6 +82,9 @@ class Database:
         arguments: dict[str, Any] = {
             "autocommit": True, "prepare_threshold": None, "connect_timeout": CONNECT_SECONDS,
             "application_name": "sexton", **KEEP_ALIVE,
+            # A name that cannot be resolved costs a thread of the event loop's pool for as long as the resolver takes,
+            # which nothing bounds. Several at once would leave none for the rest of the daemon.
+            "turns": asyncio.Semaphore(1),
         }
         self._arguments = arguments
         self._pool: AsyncConnectionPool[_Link] = AsyncConnectionPool(
@@ -160,7 +168,7 @@ class Database:
     async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
         """For as long as the connection lasts: call with each payload. A connection of its own. Raises StoreError."""
         try:
-            async with await _Link.connect(self.url, **self._arguments) as connection:
+            async with await _Link.connect(self.url, **{**self._arguments, "turns": None}) as connection:
                 await connection.execute(sql.SQL("LISTEN {channel}").format(channel=sql.Identifier(channel)))
                 async for notice in connection.notifies():
                     heard(notice.payload)

@@ -43,9 +43,9 @@ def migrations() -> tuple[Migration, ...]:
 
 
 async def migrate(database: Database, steps: Sequence[Migration] | None = None) -> None:
-    """All `steps` (by default those of this Sexton) in one transaction, under a lock that ends with it, so that a pooler
-    cannot keep it. Raises StoreError when one fails, and for a schema that is somebody else's or a newer Sexton's; it is
-    then left as it was."""
+    """All `steps` (by default those of this Sexton) in one transaction, under a lock that ends with it, so that a
+    pooler cannot keep it. Raises StoreError when one fails, and for a schema that is somebody else's or a newer
+    Sexton's; it is then left as it was."""
     steps = migrations() if steps is None else steps
 
     async def apply(connection: Connection) -> None:

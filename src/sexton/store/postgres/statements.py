@@ -5,8 +5,8 @@ from __future__ import annotations
 from sexton.model.run import Outcome
 
 # What becomes of rows by their `batch.Effect`. A record is never overwritten by an intent or a note that comes late.
-# Each takes a list for every column, of any number of rows: one statement and one answer. (A pipeline, which psycopg makes
-# of many, leaves a server of today without its bound on idle transactions: `LET_GO`.)
+# Each takes a list for every column, of any number of rows: one statement and one answer. (After a
+# pipeline, which psycopg makes of many, the server was seen not to keep its bound on idle transactions, `LET_GO`.)
 INTEND = """
 INSERT INTO {schema}.run (id, job, daemon, body)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) ON CONFLICT (id) DO NOTHING

@@ -40,7 +40,8 @@ class PostgresStore:
     `close_timeout` (seconds) bounds `close`. Works behind a pooler in transaction mode.
 
     After a failover to a standby that had not heard of all commits, leases can be missing. Who holds one gets it back
-    with its next renewal; with `wary` nobody else is granted any before all have lapsed that may be missing (StoreError).
+    with its next renewal; with `wary` nobody else is granted any before all have lapsed that may be missing
+    (StoreError).
     """
 
     capabilities = Capabilities(durable=True, shared=True)

@@ -129,7 +129,8 @@ class Writer:
             async with connection.transaction(), connection.cursor() as cursor:
                 await cursor.execute(LET_GO)
                 for text, rows in self._orders(batch):
-                    await cursor.execute(self._database.statement(text), [list(column) for column in zip(*rows, strict=True)])
+                    columns = [list(column) for column in zip(*rows, strict=True)]
+                    await cursor.execute(self._database.statement(text), columns)
                 asked = [i for prune in batch.prunes for i in await self._forget(cursor, prune.job, prune.keep)]
                 return asked, [i for job in overfull for i in await self._forget(cursor, job, self._max_runs)]
 
