@@ -7,8 +7,8 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from ledger_samples import ids, opened, recorded, run_id
-from test_coordination import A, B, granted, node
+from ledger_samples import ids, launch, opened, recorded, run_id
+from test_coordination import A, B, facts, granted, node
 
 from postgres_pair import Pair
 from sexton.model.errors import StoreError
@@ -90,6 +90,25 @@ async def test_an_occurrence_whose_claim_may_be_lost(pair: Pair) -> None:
         assert not await c.claim_fire("early", due, C)
         later = datetime.now(UTC) + timedelta(seconds=30)
         assert await c.claim_fire("backup", later, C) and not await b.claim_fire("backup", later, B)
+
+
+async def test_a_record_that_was_lost_is_written_once_more(pair: Pair) -> None:
+    """The standby has the intent of a run, and not its record, which the primary had acknowledged: without it the run
+    would be going on for ever. The node whose run it was writes it again when it notices, and others' are left alone."""
+    async with opened(PostgresStore(pair.url)) as b, opened(PostgresStore(pair.url)) as c:
+        await b.intend(launch(1))
+        await c.record(recorded(2))
+        await asyncio.sleep(0.3)  # the standby hears of it
+        pair.stop_replication()
+        await b.record(recorded(1))
+        await failed_over(pair, c)
+        assert ids(await c.unfinished()) == [run_id(1)]
+        await b.announce(facts(B))
+        async with asyncio.timeout(5):
+            while await c.unfinished():
+                await asyncio.sleep(0.05)
+        assert ids(await c.runs(limit=9)) == [run_id(2), run_id(1)]
+        assert sum((await c.history("backup", 9)).totals.values()) == 2
 
 
 async def test_with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost(pair: Pair) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -36,7 +36,9 @@ class Coordinator:
         """`wary` after a failover of the server: see `PostgresStore`."""
         self._database = database
         self._wary = wary
-        self._tells_timeline = False
+        self._timeline: int | None = None
+        self.on_failover: Callable[[], None] = lambda: None
+        """What was committed last may be missing."""
         self._channel = f"{database.schema}_signals"
         self._arrived: dict[str, asyncio.Event] = {}
         self._listening: asyncio.Task[None] | None = None
@@ -47,7 +49,6 @@ class Coordinator:
         StoreError."""
         try:
             await self._notice()
-            self._tells_timeline = True
         except StoreError as failure:
             if not isinstance(failure.__cause__, psycopg.Error) or isinstance(
                     failure.__cause__, psycopg.OperationalError | psycopg.InterfaceError):
@@ -57,8 +58,11 @@ class Coordinator:
                         "twice then, if it loses commits", failure)
 
     async def _notice(self) -> None:
-        for number, is_new in await self._database.rows(statements.NOTICE):
-            if is_new:
+        before = self._timeline
+        for (number,) in await self._database.rows(statements.NOTICE):
+            self._timeline = number
+            if before not in (None, number):
+                self.on_failover()
                 log.warning("the database has failed over, or was restored (timeline %d): what was committed last "
                             "before that may be missing%s", number,
                             "; no slot is granted before all have lapsed that were" if self._wary else "")
@@ -154,7 +158,7 @@ class Coordinator:
     # ---------------------------------------------------------------- nodes and fires
 
     async def announce(self, facts: NodeFacts) -> None:
-        if self._tells_timeline:
+        if self._timeline is not None:
             await self._notice()
         values = {"id": facts.identity.id, "clock": facts.clock, "body": _encode(facts).decode()}
         await self._database.rows(statements.ANNOUNCE, values)

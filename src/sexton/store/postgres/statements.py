@@ -91,9 +91,12 @@ WHERE it.holder IS NULL OR it.holder = excluded.holder OR it.holder = %(heir_of)
 RETURNING fence, silent_holder, silent_node, silent_fence
 """
 NOTICE = f"""
-INSERT INTO {{schema}}.timeline (number, since)
-SELECT {_TIMELINE}, CASE WHEN EXISTS (SELECT FROM {{schema}}.timeline) THEN clock_timestamp() ELSE '-infinity' END
-ON CONFLICT (number) DO NOTHING RETURNING number, since > '-infinity'
+WITH noticed AS (
+    INSERT INTO {{schema}}.timeline (number, since)
+    SELECT {_TIMELINE}, CASE WHEN EXISTS (SELECT FROM {{schema}}.timeline) THEN clock_timestamp() ELSE '-infinity' END
+    ON CONFLICT (number) DO NOTHING
+)
+SELECT {_TIMELINE}
 """
 NOTICED = f"""
 SELECT extract(epoch FROM clock_timestamp() - since)::float8, since

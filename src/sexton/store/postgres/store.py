@@ -91,6 +91,7 @@ class PostgresStore:
         self._database, self._lease_database = ledger, leases
         self._writer = Writer(ledger, max_runs_per_job=self._max_runs_per_job, on_pruned=self._on_pruned)
         self._leases = coordinator
+        coordinator.on_failover = self._writer.repeat
         coordinator.begin()
 
     async def close(self) -> None:
