@@ -54,7 +54,8 @@ class PostgresServer:
         self._run("initdb", "-D", self.folder / "data", "-U", "sexton", "-A", "trust", "-E", "UTF8", "--locale=C",
                   "--no-sync")
         with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
-            rules.write("host all all 10.77.0.0/24 trust\n")  # a network that only tests have
+            for what in ("all", "replication"):
+                rules.write(f"host {what} all 10.77.0.0/24 trust\n")  # a network that only tests have
 
     def _run(self, program: str, *words: str | Path) -> None:
         subprocess.run([self._programs / program, *words], user=self._user, check=True, stdout=subprocess.DEVNULL,

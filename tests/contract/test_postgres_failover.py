@@ -94,7 +94,7 @@ async def test_an_occurrence_whose_claim_may_be_lost(pair: Pair) -> None:
 
 async def test_a_record_that_was_lost_is_written_once_more(pair: Pair) -> None:
     """The standby has the intent of a run, and not its record, which the primary had acknowledged: without it the run
-    would be going on for ever. The node whose run it was writes it again when it notices, and others' are left alone."""
+    would be going on for ever. The node whose run it was writes it again when it notices."""
     async with opened(PostgresStore(pair.url)) as b, opened(PostgresStore(pair.url)) as c:
         await b.intend(launch(1))
         await c.record(recorded(2))

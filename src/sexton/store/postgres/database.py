@@ -29,14 +29,14 @@ OPEN_SECONDS = 30.0
 RECONNECT_SECONDS = 5.0
 """How long the pool tries again by itself, pausing twice as long each time. Afterwards the next call begins anew: so a
 database that was away for hours is found as soon as one that was away for seconds."""
-WAIT_SECONDS = 5.0
-"""For a free connection."""
+WAIT_SECONDS = CONNECT_SECONDS + 2.0
+"""For a free connection: one host may be silent, and the next one be the primary."""
 ANSWER_SECONDS = 10.0
 LONGEST_IDENTIFIER = 63
 """Bytes, of PostgreSQL."""
 KEEP_ALIVE = {
     "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
+    "tcp_user_timeout": 5_000,
 }  # fmt: skip
 """A connection whose other end is gone without a word is noticed within seconds."""
 LET_GO = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
