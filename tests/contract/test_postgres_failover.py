@@ -124,3 +124,14 @@ async def test_with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost(
         assert isinstance(await c.claim("slots/x", C, 60.0), Denied)
         assert ids(await c.runs(limit=99)) == [run_id(number) for number in range(19, -1, -1)]
         assert not await c.claim_fire("backup", due, C)
+
+
+async def test_a_standby_is_never_taken_for_the_primary(pair: Pair) -> None:
+    """It answers, and stands first in the URL: without a word of `target_session_attrs` there the primary is found. The
+    standby alone is refused at the start, with a reason."""
+    first, second = (f"127.0.0.1:{server.port}" for server in (pair.standby, pair.primary))
+    async with opened(PostgresStore(f"postgresql://sexton@{first},{second}/postgres")) as store:
+        await store.record(recorded(1))
+        assert ids(await store.runs(limit=9)) == [run_id(1)]
+    with pytest.raises(StoreError, match="read-only|hot standby"):
+        await PostgresStore(pair.standby.url()).open()
