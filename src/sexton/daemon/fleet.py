@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -51,8 +52,10 @@ class Fleet:
         self._told: set[str] = set()
         self._job_set: tuple[int, str] = (-1, "")
         self._forgot = clock.now() - KEEP_FIRES
-        self._sees_since: float | None = None
-        """Since when every look has succeeded, by `boottime`."""
+        self._looked = math.inf
+        """When the store last answered, by `boottime`."""
+        self._sees_since = -math.inf
+        """Since when it has answered again and again; a store that is open when we start was not away."""
         self.problem: str | None = None
         """Why the other nodes are not seen now."""
         self.one_fire: OneFire | None = None
@@ -94,7 +97,7 @@ class Fleet:
     def _fell_silent(self, presence: Presence) -> bool:
         """Silent, and not only unheard: while the store was away nobody could be heard, and the first to come back
         would take all the others for dead."""
-        watched = self._sees_since is not None and boottime() - self._sees_since > self._slots.ttl()
+        watched = boottime() - self._sees_since > self._slots.ttl()
         return self.is_silent(presence) and (watched or is_provably_dead(presence.facts.identity, self.me))
 
     async def ask(
@@ -119,14 +122,12 @@ class Fleet:
     async def announce(self) -> None:
         """A heartbeat, and a look at the others. Raises StoreError."""
         await self.job_set_id()
-        try:
-            await bounded(self._store.announce(self.facts()))
-            self._seen = await bounded(self._store.nodes())
-        except StoreError:
-            self._sees_since = None
-            raise
-        if self._sees_since is None:
-            self._sees_since = boottime()
+        await bounded(self._store.announce(self.facts()))
+        self._seen = await bounded(self._store.nodes())
+        now = boottime()
+        if now - self._looked > self._slots.ttl() / 2:  # we look more often than that
+            self._sees_since = now
+        self._looked = now
 
     async def look(self) -> None:
         """See the nodes as they are now; where the store does not answer, as they were."""
