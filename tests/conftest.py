@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from postgres_pair import Pair
 from postgres_server import PostgresServer, binaries
 
 
@@ -34,3 +35,14 @@ def database(postgres: PostgresServer) -> str:
     return postgres.url(name)
 
 
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A primary and a standby of this test, which may kill them."""
+    programs = binaries()
+    if programs is None:
+        pytest.skip("there is no PostgreSQL here")
+    made = Pair(programs)
+    try:
+        yield made
+    finally:
+        made.end()

@@ -33,8 +33,10 @@ def binaries() -> Path | None:
 class PostgresServer:
     """One server process with a folder of its own. PostgreSQL refuses to be root: then it is `nobody`."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, *, address: str = "127.0.0.1", copy_of: PostgresServer | None = None) -> None:
+        """`copy_of` makes it a standby that follows a server which runs."""
         self._programs = programs
+        self.address = address
         self.folder = Path(tempfile.mkdtemp(prefix="sexton-postgres-"))
         self._user: str | None = None
         if os.geteuid() == 0:
@@ -42,18 +44,34 @@ class PostgresServer:
             os.chown(self.folder, pwd.getpwnam("nobody").pw_uid, -1)
         self.port = _free_port()
         self.pid: int | None = None
-        subprocess.run(
-            [programs / "initdb", "-D", self.folder / "data", "-U", "sexton", "-A", "trust", "-E", "UTF8",
-             "--locale=C", "--no-sync"],
-            user=self._user, check=True, stdout=subprocess.DEVNULL, cwd=self.folder, timeout=START_SECONDS,
-        )
+        if copy_of is None:
+            self._make()
+        else:
+            self._run("pg_basebackup", "-h", copy_of.address, "-p", str(copy_of.port), "-U", "sexton", "-R", "-X",
+                      "stream", "-c", "fast", "--no-sync", "-D", self.folder / "data")
+
+    def _make(self) -> None:
+        self._run("initdb", "-D", self.folder / "data", "-U", "sexton", "-A", "trust", "-E", "UTF8", "--locale=C",
+                  "--no-sync")
+        with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+            for what in ("all", "replication"):
+                rules.write(f"host {what} all 10.77.0.0/24 trust\n")  # a network that only tests have
+
+    def _run(self, program: str, *words: str | Path) -> None:
+        subprocess.run([self._programs / program, *words], user=self._user, check=True, stdout=subprocess.DEVNULL,
+                       cwd=self.folder, timeout=START_SECONDS)
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql://sexton@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://sexton@{self.address}:{self.port}/{database}"
+
+    def promote(self) -> None:
+        """A standby becomes the primary."""
+        self._run("pg_ctl", "-D", self.folder / "data", "-w", "-t", str(START_SECONDS), "promote")
 
     def start(self) -> None:
         """As no child of ours: tests count those."""
-        options = f"-k {self.folder} -p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off -c max_connections=200"
+        options = (f"-k {self.folder} -p {self.port} -c listen_addresses={self.address} -c fsync=off "
+                   "-c max_connections=200")
         done = subprocess.run(
             [self._programs / "pg_ctl", "-D", self.folder / "data", "-l", self.folder / "log", "-o", options, "-w",
              "-t", str(START_SECONDS), "start"],

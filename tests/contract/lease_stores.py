@@ -48,14 +48,6 @@ class ModelServer:
                 return []
             row.lapses_at = max(row.lapses_at, now + values["ttl"])
             return [(row.fence,)]
-        if text is statements.RAISE_FENCE:
-            name, node, fence = values
-            row = self.leases.get(name)
-            if row is None:
-                self.leases[name] = Row(None, node, fence, now)
-            elif row.holder is None:
-                row.fence = max(row.fence, fence)
-            return []
         if text is statements.RELEASE:
             name, holder, fence = values
             row = self.leases.get(name)
@@ -68,16 +60,18 @@ class ModelServer:
         return [] if row is None or row.holder is None else [(row.holder, row.node, row.fence, row.lapses_at - now)]
 
     def _claim(self, now: float, values: Any) -> list[tuple[Any, ...]]:
-        holder, heir_of = values["holder"], values["heir_of"]
+        holder, heir_of, shown = values["holder"], values["heir_of"], values["shown"]
         row = self.leases.get(values["name"])
         if row is None:
-            self.leases[values["name"]] = Row(holder, values["node"], 1, now + values["ttl"])
-            return [(1, None, None, None)]
+            self.leases[values["name"]] = Row(holder, values["node"], shown + 1, now + values["ttl"])
+            return [(shown + 1, None, None, None)]
         inherited = heir_of is not None and row.holder == heir_of
-        if not (row.holder is None or row.holder == holder or inherited or row.lapses_at <= now):
+        if not (row.holder is None or row.holder == holder or inherited or row.lapses_at <= now or shown > row.fence):
             return []
         silent = row.holder if row.holder != holder and row.holder != heir_of else None
         fence = row.fence if row.holder == holder else row.fence + 1
+        if shown > row.fence:
+            fence = shown + 1
         lapses_at = max(now + values["ttl"], row.lapses_at if row.holder == holder else 0.0)
         self.leases[values["name"]] = new = Row(holder, values["node"], fence, lapses_at, silent, row.node, row.fence)
         return [(fence, silent, new.silent_node, new.silent_fence)]

@@ -13,6 +13,7 @@ class Gate:
     def __init__(self, to: int) -> None:
         self._to = to
         self._passing = True
+        self._last_words: tuple[bytes, bool] | None = None
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._stop: asyncio.Event
@@ -40,16 +41,30 @@ class Gate:
     async def _pass(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
+                last = self._last_words is not None and self._last_words[0] in data
+                if last and self._last_words is not None and not self._last_words[1]:
+                    self._passing = False
                 if self._passing:
                     to.write(data)
                     await to.drain()
+                if last:
+                    self._passing = False
         if self._passing:
             to.close()
+
+    @property
+    def passing(self) -> bool:
+        return self._passing
 
     def shut(self) -> None:
         self._passing = False
 
+    def shut_at(self, words: bytes, *, let_through: bool) -> None:
+        """When somebody says this. Whether the server hears it, too, is to be said."""
+        self._last_words = words, let_through
+
     def open(self) -> None:
+        self._last_words = None
         self._passing = True
 
     def close(self) -> None:

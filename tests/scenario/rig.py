@@ -97,6 +97,8 @@ class Rig:
         self.command: tuple[str, ...] = ("-m", "sexton")
         self.popen: dict[str, Any] = {}
         """What the process is started with instead of the usual: stdout, stdin, preexec_fn ..."""
+        self.inside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Where the daemon is started and asked: in a network of its own, for example."""
         self.process: subprocess.Popen[bytes] | None = None
         self._log = folder / "daemon.log"
 
@@ -120,7 +122,7 @@ class Rig:
         return self
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
+        with self._log.open("ab") as log, self.inside():
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self.popen}
             self.process = subprocess.Popen(
                 [*self.prefix, sys.executable, *self.command, "-c", str(self.config)], cwd=self.folder,
@@ -199,7 +201,7 @@ class Rig:
         for name, value in (headers or {}).items():
             request.add_header(name, value)
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as reply:
+            with self.inside(), urllib.request.urlopen(request, timeout=timeout) as reply:
                 status, raw = reply.status, reply.read()
         except urllib.error.HTTPError as refused:
             status, raw = refused.code, refused.read()

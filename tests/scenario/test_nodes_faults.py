@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from gate import Gate
 from memory_fuse import MemoryMount
-from nodes_kit import DIRECTORY, TTL, Nodes, nodes_on, start_until
+from nodes_kit import DIRECTORY, TTL, Node, Nodes, nodes_on, start_until
 from rig import living, new_tag, until
 
 from postgres_server import PostgresServer, binaries
@@ -217,6 +217,32 @@ def test_a_database_that_is_killed_comes_back(tmp_path: Path, server: PostgresSe
         until(lambda: len(a.runs()) == 2, 15, "the second record")
         assert a.runs()[0]["id"] == first["id"]
         until(lambda: a.http("GET", "/health")[1]["nodes_problem"] is None, 15, "health")
+
+
+def test_an_outage_makes_nobody_silent(tmp_path: Path, server: PostgresServer) -> None:
+    """While the database is away for longer than the time to live nobody could be heard. The first node to come back
+    takes no other for dead: no live run is recorded as unknown, and each keeps its slot. Who does not come back is
+    found silent later."""
+    with nodes_on(tmp_path, "postgres", server.url()) as nodes:
+        a, b = nodes.start([nodes.job(seconds=60), nodes.job(seconds=60, name="k")])
+        assert a.start_job("j")[0] == 200 and b.start_job("k")[0] == 200
+        until(lambda: len(nodes.marked("start")) == 2, what="both runs")
+        (run,) = b.live("k")
+        server.kill()
+        time.sleep(TTL + 0.5)
+        server.start()
+        for one, job in ((a, "j"), (b, "k")):
+            until(lambda one=one, job=job: seen(one) and not one.slot(job)["in_doubt"], 15, f"{one.name} and its slot")
+        assert a.lines("fallen silent") == b.lines("fallen silent") == []
+        assert a.run(run)["phase"] != "recorded"
+        b.signal(signal.SIGSTOP)
+        a.logged("node b has fallen silent", seconds=3 * TTL)
+        assert a.recorded(run)["outcome"] == "unknown"
+
+
+def seen(node: Node) -> bool:
+    """It sees the others."""
+    return bool(node.http("GET", "/health")[1]["nodes_problem"] is None)
 
 
 def test_a_user_without_the_right_to_create(tmp_path: Path, server: PostgresServer) -> None:

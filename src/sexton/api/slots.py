@@ -6,7 +6,7 @@ import msgspec
 
 from sexton.model.job import ConcurrencyScope, JobSpec
 from sexton.run.live import Run
-from sexton.run.slots import Slots
+from sexton.run.slots import Slots, boottime
 
 
 class SlotView(msgspec.Struct, kw_only=True):
@@ -17,6 +17,8 @@ class SlotView(msgspec.Struct, kw_only=True):
     fence: int | None
     refs: int
     """Runs of this node that need it."""
+    in_doubt: bool
+    """It could not be renewed in time: another node may have it by now."""
     pursued_by: str | None
     """A run of this node that waits for the holder to yield."""
 
@@ -27,7 +29,9 @@ def slot_view(spec: JobSpec, slots: Slots | None, live: list[Run], me: str) -> S
     pursuer = next((run.id for run in live if run.pursues is not None), None)
     held = slots.of(spec.name)
     if held is not None:
-        return SlotView(held=True, holder=me, fence=held.lease.fence, refs=len(held.runs), pursued_by=pursuer)
+        return SlotView(held=True, holder=me, fence=held.lease.fence, refs=len(held.runs),
+                        in_doubt=boottime() >= held.trusted_until, pursued_by=pursuer)
     seen = slots.seen.get(spec.name)
     return SlotView(held=False, holder=seen.by.node if seen is not None else None,
-                    fence=seen.by.fence if seen is not None else None, refs=0, pursued_by=pursuer)
+                    fence=seen.by.fence if seen is not None else None, refs=0, in_doubt=False,
+                    pursued_by=pursuer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from sexton.model.run import RunRecord
 from sexton.run.identity import job_set_id_of
 from sexton.run.registry import Registry
 from sexton.run.silent import settle_silent
-from sexton.run.slots import Slots, bounded
+from sexton.run.slots import Slots, boottime, bounded
 from sexton.store.coordination import Granted, Presence, Signal, SignalKind, Store
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Fleet:
         self._told: set[str] = set()
         self._job_set: tuple[int, str] = (-1, "")
         self._forgot = clock.now() - KEEP_FIRES
+        self._looked = math.inf
+        """When the store last answered, by `boottime`."""
+        self._sees_since = -math.inf
+        """Since when it has answered again and again; a store that is open when we start was not away."""
         self.problem: str | None = None
         """Why the other nodes are not seen now."""
         self.one_fire: OneFire | None = None
@@ -89,6 +94,12 @@ class Fleet:
         """It has missed all its heartbeats of a time to live."""
         return presence.silent_for > self._slots.ttl() or is_provably_dead(presence.facts.identity, self.me)
 
+    def _fell_silent(self, presence: Presence) -> bool:
+        """Silent, and not only unheard: while the store was away nobody could be heard, and the first to come back
+        would take all the others for dead."""
+        watched = boottime() - self._sees_since > self._slots.ttl()
+        return self.is_silent(presence) and (watched or is_provably_dead(presence.facts.identity, self.me))
+
     async def ask(
         self, kind: SignalKind, run: RunRecord, *, reason: str | None, requested_by: str | None, force: bool = False,
     ) -> Presence | None:
@@ -113,6 +124,10 @@ class Fleet:
         await self.job_set_id()
         await bounded(self._store.announce(self.facts()))
         self._seen = await bounded(self._store.nodes())
+        now = boottime()
+        if now - self._looked > self._slots.ttl() / 2:  # we look more often than that
+            self._sees_since = now
+        self._looked = now
 
     async def look(self) -> None:
         """See the nodes as they are now; where the store does not answer, as they were."""
@@ -143,9 +158,9 @@ class Fleet:
             identity = presence.facts.identity
             if identity.id == self.me.id:
                 self._tell_skew(presence)
-            elif self.is_silent(presence):
+            elif self._fell_silent(presence):
                 await self._settle(presence)
-            elif identity.name == self.me.name:
+            elif identity.name == self.me.name and not self.is_silent(presence):
                 self._tell_once(f"name {identity.id}", f"another node calls itself {identity.name}, too: give each its "
                                 "own `nodeName` in `state`")
         await self.refresh()

@@ -13,7 +13,7 @@ from sexton.execution.keeping import KeptRuns
 from sexton.execution.lastwords import LastWords
 from sexton.execution.runlog import OutputFiles
 from sexton.model.errors import StoreError
-from sexton.model.settings import StateSettings, Topology
+from sexton.model.settings import OnStoreUnavailable, StateSettings, Topology
 from sexton.store.coordination import Store
 from sexton.store.memory.store import MemoryStore
 
@@ -38,7 +38,7 @@ def make_store(state: StateSettings | None, on_pruned: OnPruned) -> Store:
         from sexton.store.postgres.store import PostgresStore
 
         return PostgresStore(state.url, state.deployment_id, max_runs_per_job=state.max_runs_per_job,
-                             on_pruned=on_pruned)
+                             on_pruned=on_pruned, wary=state.on_store_unavailable is OnStoreUnavailable.FAIL_CLOSED)
     assert state.path is not None
     if is_shared(state):
         from sexton.store.directory.store import DirectoryStore

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
+import psycopg
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
 from sexton.store.postgres import statements
 from sexton.store.postgres.database import Database, with_patience
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS = 20
 """At a claim that is denied by a lease which is gone at the next look."""
@@ -28,12 +32,40 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Coordinator:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, wary: bool = False) -> None:
+        """`wary` after a failover of the server: see `PostgresStore`."""
         self._database = database
+        self._wary = wary
+        self._timeline: int | None = None
+        self.on_failover: Callable[[], None] = lambda: None
+        """What was committed last may be missing."""
         self._channel = f"{database.schema}_signals"
         self._arrived: dict[str, asyncio.Event] = {}
         self._listening: asyncio.Task[None] | None = None
         self._taken: deque[int] = deque(maxlen=REMEMBERED)
+
+    async def look_at_timeline(self) -> None:
+        """A server that does not tell (some services do not) is taken for one that never loses a commit. Raises
+        StoreError."""
+        try:
+            await self._notice()
+        except StoreError as failure:
+            if not isinstance(failure.__cause__, psycopg.Error) or isinstance(
+                    failure.__cause__, psycopg.OperationalError | psycopg.InterfaceError):
+                raise
+            self._wary = False
+            log.warning("this database does not tell when it has failed over to a standby (%s): leases may be granted "
+                        "twice then, if it loses commits", failure)
+
+    async def _notice(self) -> None:
+        before = self._timeline
+        for (number,) in await self._database.rows(statements.NOTICE):
+            self._timeline = number
+            if before not in (None, number):
+                self.on_failover()
+                log.warning("the database has failed over, or was restored (timeline %d): what was committed last "
+                            "before that may be missing%s", number,
+                            "; no slot is granted before all have lapsed that were" if self._wary else "")
 
     def begin(self) -> None:
         listen = lambda: self._database.listen(self._channel, self._heard)  # noqa: E731 (a name is what it needs)
@@ -47,8 +79,12 @@ class Coordinator:
 
     # ---------------------------------------------------------------- leases
 
-    async def claim(self, name: str, holder: str, node: str, ttl: float, heir_of: str | None) -> Granted | Denied:
-        values = {"name": name, "holder": holder, "node": node, "ttl": ttl, "heir_of": heir_of}
+    async def claim(
+        self, name: str, holder: str, node: str, ttl: float, heir_of: str | None, shown: int = 0,
+    ) -> Granted | Denied:
+        """`shown` is the fence of a lease that the claimant has and the server does not know."""
+        values = {"name": name, "holder": holder, "node": node, "ttl": ttl, "heir_of": heir_of, "shown": shown,
+                  "wary": self._wary and not shown}
         for _ in range(ATTEMPTS):
             rows = await self._database.rows(statements.CLAIM, values)
             if rows:
@@ -59,14 +95,23 @@ class Coordinator:
                 return Granted(lease=lease, taken_from=silent_lease)
             if (held := await self.read(name)) is not None:
                 return held
+            if values["wary"]:
+                await self._refuse_after_failover(ttl)
         raise StoreError(f"the lease {name} changes all the time")
+
+    async def _refuse_after_failover(self, ttl: float) -> None:
+        """Raises StoreError for as long as a lease may live that this server has never heard of."""
+        await self._notice()
+        for elapsed, _ in await self._database.rows(statements.NOTICED):
+            if elapsed <= ttl:
+                raise StoreError("the database has failed over and may have lost leases that were granted before; "
+                                 f"those have lapsed in {ttl - elapsed:.0f} s")
 
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
         values = {"name": lease.name, "holder": lease.holder, "fence": lease.fence, "ttl": ttl}
         if await self._database.rows(statements.RENEW, values):
             return Granted(lease=lease)
-        await self._database.rows(statements.RAISE_FENCE, (lease.name, lease.node, lease.fence))
-        return await self.claim(lease.name, lease.holder, lease.node, ttl, None)
+        return await self.claim(lease.name, lease.holder, lease.node, ttl, None, shown=lease.fence)
 
     async def release(self, lease: Lease) -> bool:
         return bool(await self._database.rows(statements.RELEASE, (lease.name, lease.holder, lease.fence)))
@@ -113,6 +158,8 @@ class Coordinator:
     # ---------------------------------------------------------------- nodes and fires
 
     async def announce(self, facts: NodeFacts) -> None:
+        if self._timeline is not None:
+            await self._notice()
         values = {"id": facts.identity.id, "clock": facts.clock, "body": _encode(facts).decode()}
         await self._database.rows(statements.ANNOUNCE, values)
 
@@ -124,8 +171,17 @@ class Coordinator:
                 for body, silent, offset in await self._database.rows(statements.NODES)]
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
+        """Raises StoreError, where wary, for one that was due before a failover: its claim may be lost."""
+        if self._wary:
+            await self._notice()
+            for _, since in await self._database.rows(statements.NOTICED):
+                if scheduled_for <= since and not await self._is_claimed(job, scheduled_for):
+                    raise StoreError("the database has failed over since, and may have lost another node's claim")
         rows = await self._database.rows(statements.CLAIM_FIRE, (job, scheduled_for, by.id))
         return bool(rows[0][0] == by.id)
+
+    async def _is_claimed(self, job: str, scheduled_for: datetime) -> bool:
+        return any(fire.scheduled_for == scheduled_for for fire in await self.fired(job, scheduled_for))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         rows = await self._database.rows(statements.FIRED, (job, since))

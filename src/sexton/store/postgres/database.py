@@ -7,6 +7,8 @@ stand in between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -21,16 +23,25 @@ T = TypeVar("T")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 CONNECT_SECONDS = 5
-WAIT_SECONDS = 5.0
-"""For a free connection."""
+"""For each host of the URL."""
+OPEN_SECONDS = 30.0
+"""For the first connection of the pool, right after one could be had: a host of the URL may be down."""
+RECONNECT_SECONDS = 5.0
+"""How long the pool tries again by itself, pausing twice as long each time. Afterwards the next call begins anew: so a
+database that was away for hours is found as soon as one that was away for seconds."""
+WAIT_SECONDS = CONNECT_SECONDS + 2.0
+"""For a free connection: one host may be silent, and the next one be the primary."""
 ANSWER_SECONDS = 10.0
 LONGEST_IDENTIFIER = 63
 """Bytes, of PostgreSQL."""
 KEEP_ALIVE = {
     "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
+    "tcp_user_timeout": 5_000,
 }  # fmt: skip
 """A connection whose other end is gone without a word is noticed within seconds."""
+LET_GO = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+"""First in every transaction of several statements: of a client that was cut off in its midst the server knows nothing
+for hours, and its locks would stand in the way of all other nodes. LOCAL: a pooler may give the session to others."""
 
 
 def schema_of(deployment_id: str) -> str:
@@ -39,6 +50,22 @@ def schema_of(deployment_id: str) -> str:
     if not deployment_id or "\0" in name or len(name.encode()) > LONGEST_IDENTIFIER - len("_signals"):
         raise StoreError(f"deployment id {deployment_id!r} cannot be part of the name of a schema")
     return name
+
+
+class _Link(psycopg.AsyncConnection[tuple[Any, ...]]):
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, turns: asyncio.Semaphore | None = None, **kwargs: Any,
+    ) -> _Link:
+        """What the pool calls; one after the other where there are `turns`."""
+        try:
+            async with turns or contextlib.nullcontext():
+                return await super().connect(conninfo, **kwargs)
+        except psycopg.Error as failure:
+            # The frames below hold the error, and the error them: with the socket, until garbage is collected. A
+            # database that cannot be reached would cost descriptors.
+            failure.__traceback__ = None
+            raise
 
 
 class Database:
@@ -55,10 +82,14 @@ class Database:
         arguments: dict[str, Any] = {
             "autocommit": True, "prepare_threshold": None, "connect_timeout": CONNECT_SECONDS,
             "application_name": "sexton", **KEEP_ALIVE,
+            # A name that cannot be resolved costs a thread of the event loop's pool for as long as the resolver takes,
+            # which nothing bounds. Several at once would leave none for the rest of the daemon.
+            "turns": asyncio.Semaphore(1),
         }
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        self._arguments = arguments
+        self._pool: AsyncConnectionPool[_Link] = AsyncConnectionPool(
             url, kwargs=arguments, min_size=1, max_size=most, open=False, timeout=WAIT_SECONDS, name=name,
-            connection_class=psycopg.AsyncConnection,
+            reconnect_timeout=RECONNECT_SECONDS, connection_class=_Link,
         )
 
     def statement(self, text: str) -> sql.Composed:
@@ -71,10 +102,11 @@ class Database:
     async def open(self) -> None:
         """Raises StoreError when no connection can be had, with the reason: the pool would only say that it waited."""
         shown(self.url)
+        _only_where_we_may_write(self.url, self._arguments)
         try:
-            async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=CONNECT_SECONDS):
+            async with await _Link.connect(self.url, **self._arguments):
                 pass
-            await self._pool.open(wait=True, timeout=CONNECT_SECONDS)
+            await self._pool.open(wait=True, timeout=OPEN_SECONDS)
         except psycopg.Error as failure:
             await self._pool.close()
             raise told(failure) from None
@@ -82,20 +114,21 @@ class Database:
     async def close(self) -> None:
         await self._pool.close(timeout=WAIT_SECONDS)
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[Connection], Awaitable[T]], within: float | None = None) -> T:
         """Do something with a connection; again where it was broken, which a restart of the server leaves behind. So
-        `work` must be one that may be done twice. Raises StoreError, also where there is no answer in time: then it may
-        have been done or not."""
+        `work` must be one that may be done twice. Raises StoreError, also where there is no answer in time (seconds;
+        ANSWER_SECONDS by default): then it may have been done or not."""
+        within = ANSWER_SECONDS if within is None else within
         asked = asyncio.ensure_future(self._try(work))
         try:
-            await asyncio.wait({asked}, timeout=ANSWER_SECONDS)
+            await asyncio.wait({asked}, timeout=within)
         finally:
             if not asked.done():  # to cancel means to ask the server, which may hang: that is not waited for
                 self._breaking_off.add(asked)
                 asked.add_done_callback(self._forget)
                 asked.cancel()
         if not asked.done():
-            raise StoreError(f"the database did not answer within {ANSWER_SECONDS:g} seconds")
+            raise StoreError(f"the database did not answer within {within:g} seconds")
         return asked.result()
 
     def _forget(self, asked: asyncio.Future[Any]) -> None:
@@ -108,8 +141,14 @@ class Database:
         while True:
             try:
                 async with self._pool.connection() as connection:
-                    return await work(connection)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+                    try:
+                        return await work(connection)
+                    except psycopg.errors.ReadOnlySqlTransaction:
+                        await connection.close()  # it has become a standby: the primary is elsewhere by now
+                        raise
+            except (
+                psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction,
+            ) as failure:
                 left -= 1
                 if left <= 0 or isinstance(failure, PoolTimeout):
                     raise told(failure) from failure
@@ -129,10 +168,7 @@ class Database:
     async def listen(self, channel: str, heard: Callable[[str], None]) -> None:
         """For as long as the connection lasts: call with each payload. A connection of its own. Raises StoreError."""
         try:
-            async with await psycopg.AsyncConnection.connect(
-                self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="sexton",
-                keepalives_idle=5, keepalives_interval=2, keepalives_count=3,
-            ) as connection:
+            async with await _Link.connect(self.url, **{**self._arguments, "turns": None}) as connection:
                 await connection.execute(sql.SQL("LISTEN {channel}").format(channel=sql.Identifier(channel)))
                 async for notice in connection.notifies():
                     heard(notice.payload)
@@ -151,6 +187,12 @@ def shown(url: str) -> str:
         # A password with a `/` or `@` in it that is not escaped makes such ports. It must not be repeated.
         raise StoreError("the URL of the database cannot be read: escape special characters of the password as %XX")
     return f"database {name or '(default)'} at {host or 'the local socket'}{f':{port}' if port else ''}"
+
+
+def _only_where_we_may_write(url: str, arguments: dict[str, Any]) -> None:
+    """Of several hosts the primary is meant, if the URL does not say otherwise; a standby would refuse every write."""
+    if "target_session_attrs" not in conninfo_to_dict(url) and "PGTARGETSESSIONATTRS" not in os.environ:
+        arguments["target_session_attrs"] = "read-write"
 
 
 def told(failure: Exception, done: str = "used") -> StoreError:

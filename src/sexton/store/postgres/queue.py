@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from sexton.model.node import NodeIdentity
 from sexton.model.run import RunRecord
 from sexton.store.postgres import queue_statements as statements
-from sexton.store.postgres.database import Connection, Database, with_patience
+from sexton.store.postgres.database import LET_GO, Connection, Database, with_patience
 from sexton.store.postgres.writer import record_orders
 from sexton.store.queue import (
     MOST_AT_ONCE,
@@ -76,7 +77,7 @@ class PostgresQueue:
                   "claim": name}
 
         async def do(connection: Connection) -> Step:
-            async with connection.transaction(), connection.cursor() as cursor:
+            async with _transaction(connection) as cursor:
                 await self._execute(cursor, statements.SEEN, (by.id,))
                 stale = await self._finish(cursor, finished)
                 if not wanted["want"]:
@@ -105,15 +106,15 @@ class PostgresQueue:
         return tuple(run_id for run_id, record in left.items() if ended.get(run_id) != record)
 
     async def _record(self, cursor: Cursor, records: Sequence[RunRecord]) -> None:
-        for text, rows in record_orders(records):
-            await cursor.executemany(self._database.statement(text), rows)
+        for text, columns in record_orders(records):
+            await cursor.execute(self._database.statement(text), columns)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         values = ([claim.entry.launch.id for claim in claims], [claim.by for claim in claims],
                   [claim.fence for claim in claims], self._channel)
 
         async def do(connection: Connection) -> None:
-            async with connection.transaction(), connection.cursor() as cursor:
+            async with _transaction(connection) as cursor:
                 rows = await self._rows(cursor, statements.GIVE_BACK, values)
                 # What somebody wanted cancelled meanwhile has not begun, and is.
                 unwanted = [(run_id, _entry(body), _cancelling(why)) for run_id, body, why in rows if why is not None]
@@ -131,7 +132,7 @@ class PostgresQueue:
         """One statement marks the entry, whoever has it at that moment: row locks make it exact against claims."""
 
         async def do(connection: Connection) -> CancelAnswer:
-            async with connection.transaction(), connection.cursor() as cursor:
+            async with _transaction(connection) as cursor:
                 rows = await self._rows(cursor, statements.CANCEL, (_encode(why).decode(), run_id))
                 if not rows:
                     ended = await self._rows(cursor, statements.ENDED, ([run_id],))
@@ -155,7 +156,7 @@ class PostgresQueue:
 
     async def reap(self, silent_for: float) -> Reaped:
         async def do(connection: Connection) -> Reaped:
-            async with connection.transaction(), connection.cursor() as cursor:
+            async with _transaction(connection) as cursor:
                 workers = [row[0] for row in await self._rows(cursor, statements.SILENT, (silent_for,))]
                 if not workers:
                     return Reaped()
@@ -200,6 +201,13 @@ class PostgresQueue:
         await cursor.execute(self._database.statement(text), values)
         rows: list[tuple[Any, ...]] = await cursor.fetchall()
         return rows
+
+
+@asynccontextmanager
+async def _transaction(connection: Connection) -> AsyncIterator[Cursor]:
+    async with connection.transaction(), connection.cursor() as cursor:
+        await cursor.execute(LET_GO)
+        yield cursor
 
 
 def _is_ours(record: RunRecord, why: Cancelling) -> bool:

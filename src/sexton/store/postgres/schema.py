@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
+from collections.abc import Sequence
 from importlib import resources
 
 import msgspec
 import psycopg
 
 from sexton.model.errors import StoreError
-from sexton.store.postgres.database import Connection, Database
+from sexton.store.postgres.database import LET_GO, Connection, Database
 
+log = logging.getLogger(__name__)
+
+MIGRATION_SECONDS = 600.0
+"""For all steps, and for waiting until another node has done them: a large table takes its time."""
 CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema}"
 CREATE_META = "CREATE TABLE IF NOT EXISTS {schema}.meta (version integer NOT NULL)"
 IS_OURS = """
@@ -36,27 +42,42 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(sorted(steps, key=lambda step: step.version))
 
 
-async def migrate(database: Database) -> None:
-    """All in one transaction, under a lock that ends with it (so that a pooler cannot keep it). Raises StoreError, also
-    for a schema that is somebody else's or a newer Sexton's; that is left as it was."""
-    steps = migrations()
+async def migrate(database: Database, steps: Sequence[Migration] | None = None) -> None:
+    """All `steps` (by default those of this Sexton) in one transaction, under a lock that ends with it, so that a
+    pooler cannot keep it. Raises StoreError when one fails, and for a schema that is somebody else's or a newer
+    Sexton's; it is then left as it was."""
+    steps = migrations() if steps is None else steps
 
     async def apply(connection: Connection) -> None:
         async with connection.transaction():
+            await connection.execute(LET_GO)
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", (zlib.crc32(database.schema.encode()),))
             version = await _version(connection, database)
             if version > steps[-1].version:
                 raise StoreError(f"schema {database.schema} is at version {version}, written by a newer Sexton; this "
                                  f"one knows versions up to {steps[-1].version}")
+            if 0 < version < steps[-1].version:
+                log.warning("schema %s is brought from version %d to %d; daemons of an older Sexton go on with it, and "
+                            "are refused when they are started again", database.schema, version, steps[-1].version)
             for step in steps:
                 if step.version > version:
-                    await connection.execute(database.statement(step.sql))
+                    await _apply(connection, database, step)
             if version < steps[-1].version:
                 await connection.execute(database.statement("DELETE FROM {schema}.meta"))
                 await connection.execute(
                     database.statement("INSERT INTO {schema}.meta VALUES (%s)"), (steps[-1].version,))
 
-    await database.run(apply)
+    await database.run(apply, within=MIGRATION_SECONDS)
+
+
+async def _apply(connection: Connection, database: Database, step: Migration) -> None:
+    try:
+        await connection.execute(database.statement(step.sql))
+    except (psycopg.OperationalError, psycopg.InterfaceError):
+        raise  # the connection, not the step
+    except psycopg.Error as failure:
+        raise StoreError(f"migration {step.name} of schema {database.schema} failed, and nothing was changed: "
+                         f"{' '.join(str(failure).split())}") from failure
 
 
 async def _version(connection: Connection, database: Database) -> int:

@@ -5,19 +5,29 @@ from __future__ import annotations
 from sexton.model.run import Outcome
 
 # What becomes of rows by their `batch.Effect`. A record is never overwritten by an intent or a note that comes late.
+# Each takes a list for every column, of any number of rows: one statement and one answer. (After a
+# pipeline, which psycopg makes of many, the server was seen not to keep its bound on idle transactions, `LET_GO`.)
 INTEND = """
-INSERT INTO {schema}.run (id, job, daemon, body) VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO NOTHING
+INSERT INTO {schema}.run (id, job, daemon, body)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) ON CONFLICT (id) DO NOTHING
 """
-NOTE = "UPDATE {schema}.run SET body = %s, daemon = %s WHERE id = %s AND ended_at IS NULL"
+NOTE = """
+UPDATE {schema}.run SET body = new.body, daemon = new.daemon
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS new (body, daemon, id)
+WHERE run.id = new.id AND ended_at IS NULL
+"""
 RECORD = """
 INSERT INTO {schema}.run (id, job, daemon, outcome, ended_at, seq, body)
-VALUES (%s, %s, %s, %s, %s, nextval({run_seq}), %s)
+SELECT id, job, daemon, outcome, ended_at, nextval({run_seq}), body FROM (
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[])
+    WITH ORDINALITY AS it (id, job, daemon, outcome, ended_at, body, place) ORDER BY place
+) AS it
 ON CONFLICT (id) DO UPDATE
 SET outcome = excluded.outcome, ended_at = excluded.ended_at, seq = excluded.seq, body = excluded.body
 """
-KNOW_JOB = "INSERT INTO {schema}.job (name) VALUES (%s) ON CONFLICT (name) DO NOTHING"
+KNOW_JOB = "INSERT INTO {schema}.job (name) SELECT * FROM unnest(%s::text[]) ON CONFLICT (name) DO NOTHING"
 PUT_STATE = """
-INSERT INTO {schema}.job_state (job, key, value) VALUES (%s, %s, %s)
+INSERT INTO {schema}.job_state (job, key, value) SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])
 ON CONFLICT (key, job) DO UPDATE SET value = excluded.value
 """
 FORGET = """
@@ -57,20 +67,40 @@ STATES = "SELECT job, value FROM {schema}.job_state WHERE key = %s"
 
 # Everything is decided in the statement, by the server's clock: no client's clock or speed has a part in it.
 # No renewal makes a lease shorter: it may be an old one, with another time to live, that was held up on its way.
-CLAIM = """
-INSERT INTO {schema}.lease AS it (name, holder, node, fence, lapses_at)
-VALUES (%(name)s, %(holder)s, %(node)s, 1, clock_timestamp() + %(ttl)s * interval '1 second')
+# Who shows a higher fence than the row has holds a lease that this server has lost, and so more than the row knows.
+# `wary` grants nothing until all leases have lapsed that were granted before a failover, and lost with it.
+_TIMELINE = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
+CLAIM = f"""
+INSERT INTO {{schema}}.lease AS it (name, holder, node, fence, lapses_at)
+SELECT %(name)s, %(holder)s, %(node)s, %(shown)s + 1, clock_timestamp() + %(ttl)s * interval '1 second'
+WHERE CASE WHEN %(wary)s THEN EXISTS (
+    SELECT FROM {{schema}}.timeline
+    WHERE number = {_TIMELINE} AND since <= clock_timestamp() - %(ttl)s * interval '1 second'
+) ELSE true END
 ON CONFLICT (name) DO UPDATE SET
     holder = excluded.holder, node = excluded.node,
     lapses_at = greatest(clock_timestamp() + %(ttl)s * interval '1 second',
                          CASE WHEN it.holder = excluded.holder THEN it.lapses_at END),
-    fence = CASE WHEN it.holder = excluded.holder THEN it.fence ELSE it.fence + 1 END,
+    fence = CASE WHEN excluded.fence > it.fence + 1 THEN excluded.fence
+                 WHEN it.holder = excluded.holder THEN it.fence ELSE it.fence + 1 END,
     silent_holder = CASE WHEN it.holder IS DISTINCT FROM excluded.holder
                           AND it.holder IS DISTINCT FROM %(heir_of)s::text THEN it.holder END,
     silent_node = it.node, silent_fence = it.fence
 WHERE it.holder IS NULL OR it.holder = excluded.holder OR it.holder = %(heir_of)s::text
-   OR it.lapses_at <= clock_timestamp()
+   OR it.lapses_at <= clock_timestamp() OR excluded.fence > it.fence + 1
 RETURNING fence, silent_holder, silent_node, silent_fence
+"""
+NOTICE = f"""
+WITH noticed AS (
+    INSERT INTO {{schema}}.timeline (number, since)
+    SELECT {_TIMELINE}, CASE WHEN EXISTS (SELECT FROM {{schema}}.timeline) THEN clock_timestamp() ELSE '-infinity' END
+    ON CONFLICT (number) DO NOTHING
+)
+SELECT {_TIMELINE}
+"""
+NOTICED = f"""
+SELECT extract(epoch FROM clock_timestamp() - since)::float8, since
+FROM {{schema}}.timeline WHERE number = {_TIMELINE} AND since > '-infinity'
 """
 RENEW = """
 UPDATE {schema}.lease SET lapses_at = greatest(lapses_at, clock_timestamp() + %(ttl)s * interval '1 second')

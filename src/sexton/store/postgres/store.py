@@ -41,6 +41,10 @@ class PostgresStore:
     `url` is a libpq connection string; each `deployment_id` has a schema of its own. Of each job about the newest
     `max_runs_per_job` recorded runs are kept (0 or less: all); `on_pruned` hears the ids that this opening has removed.
     `close_timeout` (seconds) bounds `close`. Works behind a pooler in transaction mode.
+
+    After a failover to a standby that had not heard of all commits, leases can be missing. Who holds one gets it back
+    with its next renewal; with `wary` nobody else is granted any before all have lapsed that may be missing
+    (StoreError).
     """
 
     capabilities = Capabilities(durable=True, shared=True, queue=True)
@@ -53,7 +57,9 @@ class PostgresStore:
         max_runs_per_job: int = 1000,
         on_pruned: Callable[[Sequence[str]], None] | None = None,
         close_timeout: float = 10.0,
+        wary: bool = False,
     ) -> None:
+        self._wary = wary
         self._url = url
         self._schema = schema_of(deployment_id)
         self._max_runs_per_job = max_runs_per_job
@@ -79,6 +85,8 @@ class PostgresStore:
         try:
             await migrate(ledger)
             await leases.open()
+            coordinator = Coordinator(leases, wary=self._wary)
+            await coordinator.look_at_timeline()
             self._told = int((await ledger.rows(statements.LAST_SEQ))[0][0])
         except BaseException:
             await ledger.close()
@@ -86,8 +94,9 @@ class PostgresStore:
             raise
         self._database, self._lease_database = ledger, leases
         self._writer = Writer(ledger, max_runs_per_job=self._max_runs_per_job, on_pruned=self._on_pruned)
-        self._leases = Coordinator(leases)
-        self._leases.begin()
+        self._leases = coordinator
+        coordinator.on_failover = self._writer.repeat
+        coordinator.begin()
 
     async def close(self) -> None:
         """Raises StoreError when what is queued could not be written within `close_timeout`."""

@@ -16,11 +16,14 @@ from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
 from sexton.store.batch import Batch, Change, Effect, Prune, Record, fold
 from sexton.store.postgres import statements
-from sexton.store.postgres.database import Connection, Database
+from sexton.store.postgres.database import LET_GO, Connection, Database
 
 log = logging.getLogger(__name__)
 
 MOST_CHANGES_PER_COMMIT: Final = 512
+REPEATED_SECONDS, MOST_REPEATED = 60.0, 1000
+"""Of records that are written once more after a failover: how old they may be, and how many there are at most."""
+REPEAT_AGAIN_SECONDS: Final = 5.0
 
 Answer = Sequence[str] | None
 _Pending = tuple[Change, "asyncio.Future[Answer] | None"]
@@ -40,6 +43,8 @@ class Writer:
         self._added: dict[str, int] = {}
         """Records of each job since runs of it were last forgotten here."""
         self._known: set[str] = set()
+        self._latest: deque[tuple[float, Record]] = deque(maxlen=MOST_REPEATED)
+        """Records that were committed, by the loop's clock."""
         self._stopping = False
         self.problem: str | None = None
         """Why nothing can be written now; None while it can."""
@@ -54,6 +59,17 @@ class Writer:
     def post(self, change: Change) -> None:
         """Queue a change that nobody waits for. A failure is logged."""
         self._put(change, None)
+
+    def repeat(self) -> None:
+        """The database may have lost what it acknowledged last. A record that is written twice is there once; an intent
+        without one would be a run that never ends. Never waits."""
+        since = self._loop.time() - REPEATED_SECONDS
+        again = [record for at, record in self._latest if at >= since]
+        self._latest.clear()
+        for record in again:
+            self._put(record, None)
+        if again:
+            log.warning("%d record(s) of the last minute are written once more", len(again))
 
     def _put(self, change: Change, waiter: asyncio.Future[Answer] | None) -> None:
         self._queue.append((change, waiter))
@@ -101,7 +117,10 @@ class Writer:
         if self.problem is not None:
             log.warning("the database takes records again")
             self.problem = None
+        now = self._loop.time()
         for change, waiter in pending:
+            if isinstance(change, Record):
+                self._latest.append((now, change))
             if waiter is not None and not waiter.done():
                 waiter.set_result(asked if isinstance(change, Prune) else None)
         if retired and self._on_pruned is not None:
@@ -112,8 +131,10 @@ class Writer:
             log.error("the database takes no records: %s", failure)
         self.problem = str(failure)
         unheard = 0
-        for _, waiter in pending:
-            if waiter is None:
+        for change, waiter in pending:
+            if waiter is None and isinstance(change, Record):  # one that is repeated
+                self._loop.call_later(REPEAT_AGAIN_SECONDS, self._put, change, None)
+            elif waiter is None:
                 unheard += 1
             elif not waiter.done():
                 waiter.set_exception(failure)
@@ -128,8 +149,10 @@ class Writer:
 
         async def write(connection: Connection) -> tuple[list[str], list[str]]:
             async with connection.transaction(), connection.cursor() as cursor:
+                await cursor.execute(LET_GO)
                 for text, rows in self._orders(batch):
-                    await cursor.executemany(self._database.statement(text), rows)
+                    columns = [list(column) for column in zip(*rows, strict=True)]
+                    await cursor.execute(self._database.statement(text), columns)
                 asked = [i for prune in batch.prunes for i in await self._forget(cursor, prune.job, prune.keep)]
                 return asked, [i for job in overfull for i in await self._forget(cursor, job, self._max_runs)]
 
@@ -163,12 +186,12 @@ class Writer:
         return self._max_runs > 0 and self._added.get(job, 0) + added > self._max_runs // 16
 
 
-def record_orders(records: Sequence[RunRecord]) -> list[tuple[str, list[tuple[Any, ...]]]]:
-    """Statements with their rows that put final records into the ledger."""
+def record_orders(records: Sequence[RunRecord]) -> list[tuple[str, list[list[Any]]]]:
+    """Statements with their columns that put final records into the ledger."""
     if not records:
         return []
     rows = fold([Record(record) for record in records], next_seq=0).rows
-    jobs = [(job,) for job in sorted({row.job for row in rows})]
-    final = [(row.id, row.job, row.body.launch.daemon, row.outcome, row.ended_at,
-              msgspec.json.encode(row.body).decode()) for row in rows]
-    return [(statements.KNOW_JOB, jobs), (statements.RECORD, final)]
+    jobs = sorted({row.job for row in rows})
+    columns = zip(*((row.id, row.job, row.body.launch.daemon, row.outcome, row.ended_at,
+                     msgspec.json.encode(row.body).decode()) for row in rows), strict=True)
+    return [(statements.KNOW_JOB, [jobs]), (statements.RECORD, [list(column) for column in columns])]

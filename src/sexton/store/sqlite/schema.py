@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -39,13 +39,14 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(sorted(steps, key=lambda step: step.version))
 
 
-def open_writer(ledger: Path) -> sqlite3.Connection:
-    """A connection for the writer thread, to a file that was checked and brought to our schema.
+def open_writer(ledger: Path, steps: Sequence[Migration] | None = None) -> sqlite3.Connection:
+    """A connection for the writer thread, to a file that was checked and brought to our schema by `steps` (by default
+    those of this Sexton), each in a transaction of its own.
 
     Raises StoreError for a damaged file, a file of something else, and a schema newer than ours; such a file
-    is left exactly as it is.
+    is left exactly as it is. Also for a step that fails: the file is then at the version before it.
     """
-    steps = migrations()
+    steps = migrations() if steps is None else steps
     with _explained(ledger):
         # Nothing that writes may come before the check.
         with closing(_connect(ledger)) as probe:
