@@ -231,7 +231,7 @@ class Daemon:
         if store.capabilities.shared:
             from sexton.daemon.onefire import OneFire  # one node alone starts sooner without it
 
-            one_fire = OneFire(store, home.identity, jobs, self._on_unavailable())
+            one_fire = OneFire(store, home.identity, jobs, self._on_unavailable(), fleet.living)
             one_fire.on_lost_fire = scheduler.launch_late
             scheduler.one_fire = catchup.one_fire = fleet.one_fire = one_fire
         sla = SlaWatch(jobs, registry, pauses, self._clock, scheduler.agenda.next_of)

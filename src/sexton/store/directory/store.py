@@ -15,9 +15,9 @@ from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
 from sexton.store.batch import Intend, Note, Prune, PutState, Record
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
 from sexton.store.directory.cleaning import clean
-from sexton.store.directory.opened import READERS, Opened
+from sexton.store.directory.opened import LEASE_THREADS, READERS, Opened
 from sexton.store.directory.reading import Wanted
 from sexton.store.directory.root import deployment_folder
 from sexton.store.port import Capabilities, JobHistory
@@ -204,6 +204,19 @@ class DirectoryStore:
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         return await self._now().coordinate(partial(self._now().occurrences.claim, job, scheduled_for, by))
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        """Side by side, and one thread stays for the leases. What failed is not decided, unless all of it failed."""
+        opened, threads = self._now(), LEASE_THREADS - 1
+        rounds = (partial(opened.occurrences.claim_some, wanted[number::threads], by, -((number - most) // threads))
+                  for number in range(threads))
+        told = await asyncio.gather(*map(opened.coordinate, rounds), return_exceptions=True)
+        decided = [one for one in told if not isinstance(one, BaseException)]
+        for failure in told:
+            if isinstance(failure, BaseException) and (not decided or not isinstance(failure, StoreError)):
+                raise failure
+        return Claimed(frozenset[Occurrence]().union(*(one.ours for one in decided)),
+                       frozenset[Occurrence]().union(*(one.others for one in decided)))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         return await self._now().coordinate(partial(self._now().occurrences.claimed, job, since))

@@ -11,7 +11,7 @@ import msgspec
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
 from sexton.store.postgres import statements
 from sexton.store.postgres.database import Database, with_patience
 
@@ -126,6 +126,14 @@ class Coordinator:
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         rows = await self._database.rows(statements.CLAIM_FIRE, (job, scheduled_for, by.id))
         return bool(rows[0][0] == by.id)
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        values = {"jobs": [one.job for one in wanted], "instants": [one.scheduled_for for one in wanted],
+                  "by": by.id, "most": most}
+        rows = await self._database.rows(statements.CLAIM_FIRES, values)
+        owners = {Occurrence(job, at.astimezone(UTC)): owner for job, at, owner in rows}
+        ours = frozenset(one for one, owner in owners.items() if owner == by.id)
+        return Claimed(ours, frozenset(owners.keys() - ours))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         rows = await self._database.rows(statements.FIRED, (job, since))

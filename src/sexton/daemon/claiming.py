@@ -1,0 +1,106 @@
+"""Claiming what is due in rounds: what comes together is asked for together, one round at a time.
+
+Each node takes its own share first, so that a thousand runs that are due at one instant do not all become those of the
+node that asked first. Then it takes what is left, more in each round: whose share that was is slow, or not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from heapq import nsmallest
+from zlib import crc32
+
+from sexton.model.errors import StoreError
+from sexton.model.node import NodeIdentity
+from sexton.run.slots import bounded
+from sexton.store.coordination import Claimed, Fires, Occurrence
+
+ROUND = 500
+"""Occurrences that are asked for at once."""
+GATHER_TURNS = 8
+"""Of the event loop: so long a first round waits while each turn brings more."""
+
+
+class Rounds:
+    def __init__(self, store: Fires, me: NodeIdentity, living: Callable[[], Collection[str]]) -> None:
+        self._store = store
+        self._me = me
+        self._living = living
+        self._nodes = [me.id]
+        self._asked: dict[Occurrence, _Asked] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    async def claim(self, wanted: Occurrence) -> bool:
+        """Whether the occurrence is ours. Raises StoreError. Who stops waiting is not asked for any more, unless that
+        is under way."""
+        if self._asking is None:
+            self._nodes = sorted({self._me.id, *self._living()})
+            self._asking = asyncio.get_running_loop().create_task(self._ask(), name="claims")
+        asked = self._asked.get(wanted)
+        if asked is None:
+            asked = self._asked[wanted] = _Asked(self._place(wanted))
+        answer: asyncio.Future[bool | Exception] = asyncio.get_running_loop().create_future()
+        asked.waiting.append(answer)
+        told = await answer
+        if isinstance(told, StoreError):
+            raise StoreError(str(told)) from told  # each its own: an exception that many raise grows
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def _place(self, wanted: Occurrence) -> int:
+        """Whose share it is, counted from ours (0). Nodes that see each other agree on it."""
+        told = f"{wanted.job}\0{wanted.scheduled_for.timestamp()}".encode(errors="surrogatepass")
+        return (crc32(told) - self._nodes.index(self._me.id)) % len(self._nodes)
+
+    async def _ask(self) -> None:
+        """Until everything has its answer."""
+        try:
+            await self._gather()
+            most = -(-len(self._asked) // len(self._nodes))
+            while wanted := self._next():
+                await self._ask_once(wanted, min(most, ROUND))
+                most *= 2
+        finally:
+            self._asking = None
+
+    async def _ask_once(self, wanted: list[Occurrence], most: int) -> None:
+        try:
+            claimed = await bounded(self._store.claim_fires(wanted, self._me, most))
+        except Exception as failure:  # whatever it is, nobody may wait for ever
+            for one in wanted:
+                self._answer(one, failure)
+        else:
+            self._tell(claimed)
+
+    async def _gather(self) -> None:
+        for _ in range(GATHER_TURNS):
+            before = len(self._asked)
+            await asyncio.sleep(0)
+            if len(self._asked) == before or before >= ROUND:
+                return
+
+    def _next(self) -> list[Occurrence]:
+        """Our share first."""
+        for one in [one for one, asked in self._asked.items() if all(answer.done() for answer in asked.waiting)]:
+            del self._asked[one]  # nobody waits for it any more
+        return nsmallest(ROUND, self._asked, key=lambda one: self._asked[one].place)
+
+    def _tell(self, claimed: Claimed) -> None:
+        for one in claimed.ours:
+            self._answer(one, True)
+        for one in claimed.others:
+            self._answer(one, False)
+
+    def _answer(self, one: Occurrence, answer: bool | Exception) -> None:
+        asked = self._asked.pop(one, None)
+        for waiting in asked.waiting if asked is not None else ():
+            if not waiting.done():
+                waiting.set_result(answer)
+
+
+class _Asked:
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.waiting: list[asyncio.Future[bool | Exception]] = []
