@@ -294,18 +294,19 @@ async def fleet(url: str, nodes: int, jobs: int, seconds: float) -> None:
 
 
 async def claims(stores: list[Any], jobs: int, connection: Any) -> None:
-    """All jobs are due at one instant, and each node claims each occurrence: singly, one after the other; singly and
-    at once; in rounds, as a daemon does it."""
+    """All jobs are due at one instant, and each node claims each occurrence: one after the other, or in rounds, as a
+    daemon does it."""
     from sexton.daemon.claiming import Rounds
     from sexton.model.errors import StoreError
     from sexton.run.slots import bounded
     from sexton.store.coordination import Occurrence
 
     everyone = [_identity(number).id for number in range(len(stores))]
-    print(f"\n| {jobs} jobs, `runOn: one-node`, due at one instant | all answered, s | lateness of the winners, s: median "
-          "| p95 | worst | unanswered | most of one node | transactions | busy in the server, s | CPU here, s |")
+    print(f"\n| {jobs} jobs, `runOn: one-node`, due at one instant | all answered, s "
+          "| lateness of the winners, s: median | p95 "
+          "| worst | unanswered | most of one node | transactions | busy in the server, s | CPU here, s |")
     print("| --- " * 10 + "|")
-    for turn, mode in enumerate(("singly, one by one", "singly, at once", "in rounds")):
+    for turn, mode in enumerate(("singly", "in rounds")):
         instant = datetime(2026, 11, 30, 12, turn, tzinfo=UTC)
         won, late, unanswered = [0] * len(stores), [], 0
         cpu, before, busy = time.process_time(), await _transactions(connection), await _busy(connection)
@@ -326,14 +327,12 @@ async def claims(stores: list[Any], jobs: int, connection: Any) -> None:
         async def node(number: int, store: Any, mode: str = mode, instant: datetime = instant,
                        claim: Any = claim) -> None:
             me, names = _identity(number), [f"job-{job}" for job in range(jobs)]
-            if mode == "singly, one by one":
+            if mode == "singly":
                 for name in names:
                     await claim(number, store.claim_fire(name, instant, me))
                 return
             rounds = Rounds(store, me, lambda: everyone)
-            ask = (lambda name: rounds.claim(Occurrence(name, instant))) if mode == "in rounds" else (
-                lambda name: store.claim_fire(name, instant, me))
-            await asyncio.gather(*(claim(number, ask(name)) for name in names))
+            await asyncio.gather(*(claim(number, rounds.claim(Occurrence(name, instant))) for name in names))
 
         await asyncio.gather(*(node(number, store) for number, store in enumerate(stores)))
         took = time.monotonic() - began
@@ -341,7 +340,7 @@ async def claims(stores: list[Any], jobs: int, connection: Any) -> None:
         await asyncio.sleep(1.5)  # until the server has told its statistics
         done, busy = await _transactions(connection) - before, await _busy(connection) - busy
         late.sort()
-        at = [f"{late[min(len(late) - 1, int(len(late) * share))]:.3f}" for share in (0.5, 0.95, 1)] if late else ["-"] * 3
+        at = [f"{late[int((len(late) - 1) * share)]:.3f}" if late else "-" for share in (0.5, 0.95, 1)]
         print(f"| {mode} | {took:.2f} | {' | '.join(at)} | {unanswered} | {max(won)} | {done} | {busy:.1f} | "
               f"{time.process_time() - cpu:.1f} |", flush=True)
         assert unanswered or sum(won) == jobs, "each occurrence has one winner"

@@ -58,10 +58,10 @@ class Rounds:
         """Until everything has its answer."""
         try:
             await self._gather()
-            most = -(-len(self._asked) // len(self._nodes))
+            most = 0
             while wanted := self._next():
+                most = max(2 * most, -(-len(self._asked) // len(self._nodes)))
                 await self._ask_once(wanted, min(most, ROUND))
-                most *= 2
         finally:
             self._asking = None
 

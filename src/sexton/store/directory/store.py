@@ -206,17 +206,22 @@ class DirectoryStore:
         return await self._now().coordinate(partial(self._now().occurrences.claim, job, scheduled_for, by))
 
     async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
-        """Side by side, and one thread stays for the leases. What failed is not decided, unless all of it failed."""
+        """Side by side, and one thread stays for the leases. Raises StoreError when nothing was decided."""
         opened, threads = self._now(), LEASE_THREADS - 1
         rounds = (partial(opened.occurrences.claim_some, wanted[number::threads], by, -((number - most) // threads))
                   for number in range(threads))
         told = await asyncio.gather(*map(opened.coordinate, rounds), return_exceptions=True)
-        decided = [one for one in told if not isinstance(one, BaseException)]
+        ours, others = set[Occurrence](), set[Occurrence]()
+        for one in told:
+            if isinstance(one, Claimed):
+                ours |= one.ours
+                others |= one.others
         for failure in told:
-            if isinstance(failure, BaseException) and (not decided or not isinstance(failure, StoreError)):
-                raise failure
-        return Claimed(frozenset[Occurrence]().union(*(one.ours for one in decided)),
-                       frozenset[Occurrence]().union(*(one.others for one in decided)))
+            if isinstance(failure, BaseException):
+                log.debug("a part of a round of claims failed: %s", failure)
+                if not (ours or others):
+                    raise failure
+        return Claimed(frozenset(ours), frozenset(others))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         return await self._now().coordinate(partial(self._now().occurrences.claimed, job, since))

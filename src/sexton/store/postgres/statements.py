@@ -114,9 +114,8 @@ CLAIM_FIRE = """
 INSERT INTO {schema}.fire (job, scheduled_for, claimed_by) VALUES (%s, %s, %s)
 ON CONFLICT (job, scheduled_for) DO UPDATE SET claimed_by = fire.claimed_by RETURNING claimed_by
 """
-# Who comes too late only reads. Rows are locked in one order, whatever was wanted: no two batches wait for each other in
-# a circle. A claim that another transaction made meanwhile, be it our own whose answer was lost, is told by the next
-# look.
+# Who comes too late only reads. Rows are locked in one order, whatever was wanted: no two batches wait in a circle. A
+# claim that another transaction made meanwhile, be it our own whose answer was lost, is told by the next look.
 CLAIM_FIRES = """
 WITH wanted AS (
     SELECT job, at, place
