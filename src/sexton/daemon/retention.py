@@ -7,10 +7,13 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from sexton.daemon.orphans import Orphans
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
 from sexton.model.run import Phase
+from sexton.model.settings import StateSettings
+from sexton.run.facilities import Facilities
 from sexton.run.identity import bound_at
 from sexton.run.slots import bounded
 from sexton.store.coordination import Granted, Store
@@ -25,6 +28,20 @@ BREATH_SECONDS = 0.05
 LEASE = "retention"
 
 
+def retention_of(
+    state: StateSettings | None, store: Store, me: NodeIdentity, facilities: Facilities,
+    on_pruned: Callable[[Sequence[str]], None],
+) -> Retention:
+    """What this node does about what is old."""
+    age = state.max_run_age_seconds if state is not None else 0.0
+    retention = Retention(store, me, facilities.clock, age, on_pruned)
+    files_are_ours = state is not None and (state.path is None or not store.capabilities.shared)
+    if files_are_ours and (files := facilities.output_files) is not None:
+        retention.orphans = Orphans(store, files, lambda: {
+            *(run.id for run in facilities.registry), *(it.launch.id for it in facilities.unwritten.of(None))})
+    return retention
+
+
 class Retention:
     def __init__(
         self, store: Store, me: NodeIdentity, clock: Clock, age: float, on_pruned: Callable[[Sequence[str]], None],
@@ -36,6 +53,8 @@ class Retention:
         self._age = age
         self._on_pruned = on_pruned
         self.forgotten = 0
+        self.orphans: Orphans | None = None
+        """None where there are no output files, or where other nodes' are among them."""
 
     async def run(self) -> None:
         """For ever, once an hour."""

@@ -32,7 +32,7 @@ from sexton.daemon.nodestate import NodeState, is_fleet_wide, of_node
 from sexton.daemon.pauses import Pauses
 from sexton.daemon.reload import Reloader
 from sexton.daemon.reporting import Reporting
-from sexton.daemon.retention import Retention
+from sexton.daemon.retention import retention_of
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.shutdown import drain
 from sexton.daemon.sla import SlaWatch
@@ -283,7 +283,9 @@ class Daemon:
         scheduling = asyncio.create_task(scheduler.run(), name="scheduler")
         watching = asyncio.create_task(reloader.watch(), name="configuration watch")
         await fleet.succeed()
-        living = live_beside_runs(store, fleet, slots, registry, self._retention(store, home))
+        state = self._configuration.settings.state
+        retention = retention_of(state, store, home.identity, facilities, self._forget_output)
+        living = live_beside_runs(store, fleet, slots, registry, retention)
         try:
             await self._until_stopped(scheduling)
             systemd.stopping()
@@ -314,11 +316,6 @@ class Daemon:
                 task.cancel()
             await fleet.end()
         await scheduling
-
-    def _retention(self, store: Store, home: NodeHome) -> Retention:
-        state = self._configuration.settings.state
-        age = state.max_run_age_seconds if state is not None else 0.0
-        return Retention(store, home.identity, self._clock, age, self._forget_output)
 
     def _slot_ttl(self) -> float:
         reloader = getattr(self, "_reloader", None)

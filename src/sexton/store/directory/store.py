@@ -118,6 +118,9 @@ class DirectoryStore:
     async def get(self, run_id: str) -> RunRecord | None:
         return await self._now().question(partial(self._now().reading.get, run_id))
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        return await self._now().question(partial(self._now().reading.present, run_ids))
+
     async def history(self, job: str, limit: int) -> JobHistory:
         return await self._now().question(partial(self._now().reading.history, job, limit))
 

@@ -29,6 +29,7 @@ DELETE FROM {schema}.run WHERE id IN (
 """
 
 GET = "SELECT body FROM {schema}.run WHERE id = %s"
+KNOWN = "SELECT id FROM {schema}.run WHERE id = ANY(%s)"
 UNFINISHED = "SELECT body FROM {schema}.run WHERE ended_at IS NULL ORDER BY id"
 UNFINISHED_OF = "SELECT body FROM {schema}.run WHERE ended_at IS NULL AND daemon = %s ORDER BY id"
 NEWEST = """

@@ -127,6 +127,9 @@ class PostgresStore:
         except msgspec.MsgspecError as error:
             raise StoreError(f"the record of run {run_id} cannot be read: {error}") from error
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        return frozenset(row[0] for row in await self._ask(statements.KNOWN, (list(run_ids),)))
+
     async def history(self, job: str, limit: int) -> JobHistory:
         if "\0" in job:
             return JobHistory()

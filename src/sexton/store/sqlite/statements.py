@@ -55,6 +55,7 @@ NEWEST_SEQ = "SELECT coalesce(max(seq), 0) FROM run WHERE ended_at IS NOT NULL"
 RECORDED_PER_JOB = "SELECT job, sum(runs) FROM run_total GROUP BY job HAVING sum(runs) > 0"
 
 GET_RUN = "SELECT body FROM run WHERE id = ?"
+KNOWN_RUNS = "SELECT id FROM run WHERE id IN (SELECT value FROM json_each(?))"
 
 UNFINISHED = """
 SELECT group_concat(body, char(10)) FROM (
