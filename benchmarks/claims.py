@@ -162,11 +162,15 @@ def _due(bench: Bench, who: Contestant, state: State, nodes: int, jobs: int) -> 
     work = Path(tempfile.mkdtemp(dir=bench.folder, prefix="burst"))
     due = int(time.time() + QUIET + 3 * nodes + jobs / 200) + 1
     with contextlib.ExitStack() as stack:
+        fleet = []
         for number in range(nodes):
             (work / f"{number}").mkdir()
             asked = [job(f"job-{n:05d}", bench.program.argv("stamp", str(work / f"{number}" / f"{n}")), due_at(due),
                          runOn="one-node") for n in range(jobs)]
-            stack.enter_context(bench.node(who, f"n{number}-", asked, {**state, "nodeName": f"n{number}"}))
+            fleet.append(stack.enter_context(
+                bench.node(who, f"n{number}-", asked, {**state, "nodeName": f"n{number}"})))
+        for one in fleet:  # to ask is to make it look
+            require(lambda one=one: len(one.client.get("/nodes")["nodes"]) >= nodes, QUIET, "all nodes are seen")
         if time.time() > due - QUIET:
             raise TimeoutError("the nodes were not up in time")
         time.sleep(max(0.0, due - time.time()))

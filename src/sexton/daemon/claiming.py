@@ -32,8 +32,9 @@ class Rounds:
         self._asking: asyncio.Task[None] | None = None
 
     async def claim(self, wanted: Occurrence) -> bool:
-        """Whether the occurrence is ours. Raises StoreError. Who stops waiting is not asked for any more, unless that
-        is under way."""
+        """Whether the occurrence is ours. Raises StoreError, also when its round, or one that it had to wait for, was
+        not answered in time; a store that is slow and answers is waited for. Who stops waiting is not asked for any
+        more, unless that is under way."""
         if self._asking is None:
             self._nodes = sorted({self._me.id, *self._living()})
             self._asking = asyncio.get_running_loop().create_task(self._ask(), name="claims")
@@ -66,10 +67,11 @@ class Rounds:
             self._asking = None
 
     async def _ask_once(self, wanted: list[Occurrence], most: int) -> None:
+        waiting = list(self._asked)
         try:
             claimed = await bounded(self._store.claim_fires(wanted, self._me, most))
-        except Exception as failure:  # whatever it is, nobody may wait for ever
-            for one in wanted:
+        except Exception as failure:  # whatever it is, nobody may wait for ever, nor for one such round after the other
+            for one in waiting:
                 self._answer(one, failure)
         else:
             self._tell(claimed)

@@ -48,7 +48,7 @@ class OneFire:
         try:
             if entry.spec.only_if_last_succeeded:  # the last run may have been another node's
                 entry.merge(await bounded(self._store.history(name, REMEMBERED_RUNS)))
-            ours = await bounded(self._rounds.claim(Occurrence(name, scheduled_for)))
+            ours = await self._rounds.claim(Occurrence(name, scheduled_for))
         except StoreError as failure:
             self.unanswered += 1
             fires = self._on_unavailable is OnStoreUnavailable.DEGRADE
@@ -68,7 +68,7 @@ class OneFire:
         if scheduled_for is None:
             return
         try:
-            await bounded(self._rounds.claim(Occurrence(job + AGAIN, scheduled_for)))
+            await self._rounds.claim(Occurrence(job + AGAIN, scheduled_for))
         except StoreError as failure:
             logger.debug("Job %s: that the run due at %s is skipped cannot be noted: %s", job,
                          scheduled_for.isoformat(), failure)

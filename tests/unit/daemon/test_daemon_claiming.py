@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from sexton.daemon import claiming
 from sexton.daemon.claiming import ROUND, Rounds
 from sexton.daemon.jobs import Jobs
 from sexton.daemon.onefire import AGAIN, OneFire
@@ -16,6 +17,7 @@ from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, Place, RunOn
 from sexton.model.node import NodeIdentity
 from sexton.model.settings import OnStoreUnavailable
+from sexton.run.slots import bounded
 from sexton.store.coordination import Claimed, Occurrence
 from sexton.store.memory.store import MemoryStore
 
@@ -143,6 +145,23 @@ async def test_a_round_that_fails_is_an_error_for_each_and_the_next_is_asked(sto
     assert len({id(failure) for failure in told[10:]}) == 20
     store.broken.clear()
     assert all(await ask(one, wanted))
+
+
+async def test_a_store_that_hangs_costs_one_round(store: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All who wait hear of it when the first round was not answered in time, not one round after the other; what came
+    meanwhile is asked for in a round of its own."""
+    monkeypatch.setattr(claiming, "bounded", lambda operation: bounded(operation, 0.1))
+    one = rounds(store, "a")
+    store.answering.clear()
+    asked = [asyncio.ensure_future(one.claim(wanted)) for wanted in many(3 * ROUND)]
+    while not store.rounds:
+        await asyncio.sleep(0)
+    later = asyncio.ensure_future(one.claim(Occurrence("later", NOON)))
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(failure, StoreError) for failure in told) and not later.done()
+    assert [wanted for wanted, _ in store.rounds[1:]] in ([], [[Occurrence("later", NOON)]])
+    store.answering.set()
+    assert await later
 
 
 async def test_who_stops_waiting_is_not_asked_for(store: Asked) -> None:
