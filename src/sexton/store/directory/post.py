@@ -26,8 +26,8 @@ from sexton.store.directory.names import EPOCH, encoded, instant_file, instant_o
 log = logging.getLogger(__name__)
 
 LETTERS_AT_ONCE = 1000
-ROUND_SECONDS = 2.0
-"""How long a round of claims may take: well within the time that anybody waits for a store."""
+ROUND_SECONDS = 0.1
+"""How long a round of claims may take: what is ours is to start, not to wait for the rest."""
 
 _signal = msgspec.json.Decoder(Signal).decode
 _facts = msgspec.json.Decoder(NodeFacts).decode
