@@ -1,7 +1,7 @@
 """Claiming what is due in rounds: what comes together is asked for together, one round at a time.
 
-Each node takes its own share first, so that a thousand runs that are due at one instant do not all become those of the
-node that asked first. Then it takes what is left, more in each round: whose share that was is slow, or not there.
+Each node takes its own share at once and lets a moment pass before it takes what is left: else all runs that are due
+at one instant would be those of the node whose clock is a few milliseconds ahead. Whose share is left is slow or gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from sexton.store.coordination import Claimed, Fires, Occurrence
 ROUND = 500
 """Occurrences that are asked for at once."""
 GATHER_TURNS = 8
-"""Of the event loop: so long a first round waits while each turn brings more."""
+"""Of the event loop: so long a round waits while each turn brings more."""
+COURTESY_SECONDS = 0.05
+"""What is another node's share is left to it for so long: more than clocks that are kept right differ."""
 
 
 class Rounds:
@@ -29,19 +31,23 @@ class Rounds:
         self._living = living
         self._nodes = [me.id]
         self._asked: dict[Occurrence, _Asked] = {}
+        self._more = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
 
     async def claim(self, wanted: Occurrence) -> bool:
         """Whether the occurrence is ours. Raises StoreError, also when its round, or one that it had to wait for, was
         not answered in time; a store that is slow and answers is waited for. Who stops waiting is not asked for any
         more, unless that is under way."""
+        loop = asyncio.get_running_loop()
         if self._asking is None:
             self._nodes = sorted({self._me.id, *self._living()})
-            self._asking = asyncio.get_running_loop().create_task(self._ask(), name="claims")
+            self._asking = loop.create_task(self._ask(), name="claims")
         asked = self._asked.get(wanted)
         if asked is None:
-            asked = self._asked[wanted] = _Asked(self._place(wanted))
-        answer: asyncio.Future[bool | Exception] = asyncio.get_running_loop().create_future()
+            place = self._place(wanted)
+            asked = self._asked[wanted] = _Asked(place, loop.time() + (COURTESY_SECONDS if place else 0.0))
+            self._more.set()
+        answer: asyncio.Future[bool | Exception] = loop.create_future()
         asked.waiting.append(answer)
         told = await answer
         if isinstance(told, StoreError):
@@ -57,14 +63,42 @@ class Rounds:
 
     async def _ask(self) -> None:
         """Until everything has its answer."""
+        foreign = 0
         try:
-            await self._gather()
-            most = 0
-            while wanted := self._next():
-                most = max(2 * most, -(-len(self._asked) // len(self._nodes)))
-                await self._ask_once(wanted, min(most, ROUND))
+            while await self._gather():
+                if not (wanted := self._next()):
+                    continue
+                ours = sum(self._asked[one].place == 0 for one in wanted)
+                if ours < len(wanted):  # more in each round: who does not take its share will not come any more
+                    foreign = max(2 * foreign, -(-len(self._asked) // len(self._nodes)))
+                await self._ask_once(wanted, min(ours + foreign, ROUND))
         finally:
             self._asking = None
+
+    async def _gather(self) -> bool:
+        """Wait until there is something to ask for; False when nobody waits for anything any more."""
+        loop = asyncio.get_running_loop()
+        while self._asked and (left := min(asked.begins for asked in self._asked.values()) - loop.time()) > 0:
+            self._more.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._more.wait()
+            except TimeoutError:
+                pass
+        for _ in range(GATHER_TURNS):
+            before = len(self._asked)
+            await asyncio.sleep(0)
+            if len(self._asked) == before or before >= ROUND:
+                break
+        return bool(self._asked)
+
+    def _next(self) -> list[Occurrence]:
+        """Our share first; others' when their time is over."""
+        for one in [one for one, asked in self._asked.items() if all(answer.done() for answer in asked.waiting)]:
+            del self._asked[one]  # nobody waits for it any more
+        now = asyncio.get_running_loop().time()
+        ripe = [one for one, asked in self._asked.items() if asked.begins <= now]
+        return nsmallest(ROUND, ripe, key=lambda one: self._asked[one].place)
 
     async def _ask_once(self, wanted: list[Occurrence], most: int) -> None:
         waiting = list(self._asked)
@@ -75,19 +109,6 @@ class Rounds:
                 self._answer(one, failure)
         else:
             self._tell(claimed)
-
-    async def _gather(self) -> None:
-        for _ in range(GATHER_TURNS):
-            before = len(self._asked)
-            await asyncio.sleep(0)
-            if len(self._asked) == before or before >= ROUND:
-                return
-
-    def _next(self) -> list[Occurrence]:
-        """Our share first."""
-        for one in [one for one, asked in self._asked.items() if all(answer.done() for answer in asked.waiting)]:
-            del self._asked[one]  # nobody waits for it any more
-        return nsmallest(ROUND, self._asked, key=lambda one: self._asked[one].place)
 
     def _tell(self, claimed: Claimed) -> None:
         for one in claimed.ours:
@@ -103,6 +124,8 @@ class Rounds:
 
 
 class _Asked:
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, begins: float) -> None:
         self.place = place
+        self.begins = begins
+        """On the clock of the loop: not earlier is it asked for."""
         self.waiting: list[asyncio.Future[bool | Exception]] = []
