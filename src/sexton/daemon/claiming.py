@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from heapq import nsmallest
+from math import ceil
 from zlib import crc32
 
 from sexton.model.errors import StoreError
@@ -22,6 +23,8 @@ GATHER_TURNS = 8
 """Of the event loop: so long a round waits while each turn brings more."""
 COURTESY_SECONDS = 0.05
 """What is another node's share is left to it for so long: more than clocks that are kept right differ."""
+GRAIN_SECONDS = 0.025
+"""Such moments end together, so that what was asked for within one is one round."""
 
 
 class Rounds:
@@ -44,8 +47,9 @@ class Rounds:
             self._asking = loop.create_task(self._ask(), name="claims")
         asked = self._asked.get(wanted)
         if asked is None:
-            place = self._place(wanted)
-            asked = self._asked[wanted] = _Asked(place, loop.time() + (COURTESY_SECONDS if place else 0.0))
+            place, now = self._place(wanted), loop.time()
+            begins = now if place == 0 else ceil((now + COURTESY_SECONDS) / GRAIN_SECONDS) * GRAIN_SECONDS
+            asked = self._asked[wanted] = _Asked(place, begins)
             self._more.set()
         answer: asyncio.Future[bool | Exception] = loop.create_future()
         asked.waiting.append(answer)
