@@ -37,17 +37,17 @@ class Rounds:
         self._more = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
 
-    async def claim(self, wanted: Occurrence) -> bool:
-        """Whether the occurrence is ours. Raises StoreError, also when its round, or one that it had to wait for, was
-        not answered in time; a store that is slow and answers is waited for. Who stops waiting is not asked for any
-        more, unless that is under way."""
+    async def claim(self, wanted: Occurrence, *, at_once: bool = False) -> bool:
+        """Whether the occurrence is ours; `at_once` where it is no other node's share. Raises StoreError, also when its
+        round, or one that it had to wait for, was not answered in time; a store that is slow and answers is waited for.
+        Who stops waiting is not asked for any more, unless that is under way."""
         loop = asyncio.get_running_loop()
         if self._asking is None:
             self._nodes = sorted({self._me.id, *self._living()})
             self._asking = loop.create_task(self._ask(), name="claims")
         asked = self._asked.get(wanted)
         if asked is None:
-            place, now = self._place(wanted), loop.time()
+            place, now = 0 if at_once else self._place(wanted), loop.time()
             begins = now if place == 0 else ceil((now + COURTESY_SECONDS) / GRAIN_SECONDS) * GRAIN_SECONDS
             asked = self._asked[wanted] = _Asked(place, begins)
             self._more.set()

@@ -68,7 +68,7 @@ class OneFire:
         if scheduled_for is None:
             return
         try:
-            await self._rounds.claim(Occurrence(job + AGAIN, scheduled_for))
+            await self._rounds.claim(Occurrence(job + AGAIN, scheduled_for), at_once=True)
         except StoreError as failure:
             logger.debug("Job %s: that the run due at %s is skipped cannot be noted: %s", job,
                          scheduled_for.isoformat(), failure)

@@ -127,8 +127,8 @@ async def test_each_node_takes_its_own_share_first(store: Asked) -> None:
 
 
 async def test_a_node_that_is_ahead_leaves_others_their_share(store: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks for its own alone, and who comes within a while has its share. What comes meanwhile and is its own does
-    not wait."""
+    """It asks for its own alone, and who comes within a while has its share. What comes meanwhile and is its own, or
+    nobody's, does not wait."""
     monkeypatch.setattr(claiming, "COURTESY_SECONDS", 300.0)
     ahead, behind = rounds(store, "a", "b"), rounds(store, "b", "a")
     early = asyncio.ensure_future(ask(ahead, many(200)))
@@ -138,6 +138,8 @@ async def test_a_node_that_is_ahead_leaves_others_their_share(store: Asked, monk
     mine = next(one for one in (Occurrence(f"x{n}", NOON) for n in range(99)) if ahead._place(one) == 0)
     async with asyncio.timeout(PATIENCE):
         assert await ahead.claim(mine) and not early.done()
+        foreign = [Occurrence(f"y{n}", NOON) for n in range(20)]
+        assert all(await asyncio.gather(*(ahead.claim(one, at_once=True) for one in foreign))) and not early.done()
     early.cancel()
 
 
@@ -221,3 +223,12 @@ async def test_without_an_answer_the_policy_decides_each(store: Asked, policy: O
     await asyncio.gather(*(one.decline(entry.spec.name, NOON) for entry in entries))
     assert len(store.rounds) == 1
     assert [fire.by for fire in await store.fired("job-3" + AGAIN, NOON - timedelta(days=1))] == ["a#1"]
+
+
+async def test_a_decision_to_skip_is_noted_at_once(store: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is nobody else's share: should the node die before it is noted, another one would fire what was skipped."""
+    monkeypatch.setattr(claiming, "COURTESY_SECONDS", 300.0)
+    one = OneFire(store, node("a"), Jobs(), OnStoreUnavailable.DEGRADE, lambda: ["b#1", "c#1"])
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(one.decline(wanted.job, NOON) for wanted in many(20)))
+    assert len(store.rounds) == 1
