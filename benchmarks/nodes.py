@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -282,24 +283,74 @@ async def fleet(url: str, nodes: int, jobs: int, seconds: float) -> None:
         end = time.monotonic() + seconds
         await asyncio.gather(*(live(number, store, end) for number, store in enumerate(stores)))
         idle = await _transactions(connection) - before
-        began = time.monotonic()
-        instant = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-        await asyncio.gather(*(_claim_all(store, number, jobs, instant) for number, store in enumerate(stores)))
-        took = time.monotonic() - began
-    print(f"\n### {nodes} nodes with {jobs} jobs on one database\n\n| what | figure |\n| --- | --- |")
-    print(f"| idle: transactions a minute, all nodes | {idle * 60 / seconds:.0f} |")
-    print(f"| idle: heartbeats in that time | {beats} |")
-    print(f"| all {jobs} jobs, `runOn: one-node`, due at one instant: claims by all nodes, s | {took:.2f} |")
-    print(f"| CPU of this program, which is all the nodes, s | {time.process_time() - cpu:.1f} |", flush=True)
+        print(f"\n### {nodes} nodes with {jobs} jobs on one database\n\n| what | figure |\n| --- | --- |")
+        print(f"| idle: transactions a minute, all nodes | {idle * 60 / seconds:.0f} |")
+        print(f"| idle: heartbeats in that time | {beats} |")
+        print(f"| idle: CPU of this program, which is all the nodes, s | {time.process_time() - cpu:.1f} |", flush=True)
+        await claims(stores, jobs, connection)
     for store in stores:
         await store.close()
     await _drop(url, "sexton_bench_fleet")
 
 
-async def _claim_all(store: Any, number: int, jobs: int, instant: datetime) -> None:
-    me = _identity(number)
-    for job in range(jobs):
-        await store.claim_fire(f"job-{job}", instant, me)
+async def claims(stores: list[Any], jobs: int, connection: Any) -> None:
+    """All jobs are due at one instant, and each node claims each occurrence: one after the other, or in rounds, as a
+    daemon does it."""
+    from sexton.daemon.claiming import Rounds
+    from sexton.model.errors import StoreError
+    from sexton.run.slots import bounded
+    from sexton.store.coordination import Occurrence
+
+    everyone = [_identity(number).id for number in range(len(stores))]
+    print(f"\n| {jobs} jobs, `runOn: one-node`, due at one instant | all answered, s "
+          "| lateness of the winners, s: median | p95 "
+          "| worst | unanswered | most of one node | transactions | busy in the server, s | CPU here, s |")
+    print("| --- " * 10 + "|")
+    for turn, mode in enumerate(("singly", "in rounds")):
+        instant = datetime(2026, 11, 30, 12, turn, tzinfo=UTC)
+        won, late, unanswered = [0] * len(stores), [], 0
+        cpu, before, busy = time.process_time(), await _transactions(connection), await _busy(connection)
+        gc.collect()
+        gc.disable()  # fifty nodes in one process would mostly measure it
+        began = time.monotonic()
+
+        async def claim(number: int, asked: Any, began: float = began, won: list[int] = won,
+                        late: list[float] = late) -> None:
+            nonlocal unanswered
+            try:
+                if await bounded(asked):
+                    won[number] += 1
+                    late.append(time.monotonic() - began)
+            except StoreError:
+                unanswered += 1
+
+        async def node(number: int, store: Any, mode: str = mode, instant: datetime = instant,
+                       claim: Any = claim) -> None:
+            me, names = _identity(number), [f"job-{job}" for job in range(jobs)]
+            if mode == "singly":
+                for name in names:
+                    await claim(number, store.claim_fire(name, instant, me))
+                return
+            rounds = Rounds(store, me, lambda: everyone)
+            await asyncio.gather(*(claim(number, rounds.claim(Occurrence(name, instant))) for name in names))
+
+        await asyncio.gather(*(node(number, store) for number, store in enumerate(stores)))
+        took = time.monotonic() - began
+        gc.enable()
+        await asyncio.sleep(1.5)  # until the server has told its statistics
+        done, busy = await _transactions(connection) - before, await _busy(connection) - busy
+        late.sort()
+        at = [f"{late[int((len(late) - 1) * share)]:.3f}" if late else "-" for share in (0.5, 0.95, 1)]
+        print(f"| {mode} | {took:.2f} | {' | '.join(at)} | {unanswered} | {max(won)} | {done} | {busy:.1f} | "
+              f"{time.process_time() - cpu:.1f} |", flush=True)
+        assert unanswered or sum(won) == jobs, "each occurrence has one winner"
+
+
+async def _busy(connection: Any) -> float:
+    """Seconds in which statements were at work in the database, waiting for each other included."""
+    await connection.execute("SELECT pg_stat_clear_snapshot()")
+    cursor = await connection.execute("SELECT active_time FROM pg_stat_database WHERE datname = current_database()")
+    return float((await cursor.fetchone())[0]) / 1000
 
 
 def _identity(number: int) -> Any:

@@ -17,7 +17,7 @@ from memory_fuse import CREATE, LINK, MKDIR, READ, RENAME, RENAME2, WRITE, Memor
 from test_coordination import A, B, facts, granted, lapsed, signal
 
 from sexton.model.errors import StoreError, UntrustedLocks
-from sexton.store.coordination import Denied, Granted
+from sexton.store.coordination import Denied, Granted, Occurrence
 from sexton.store.directory import DirectoryStore, threads, writer
 
 LONG = 30.0
@@ -79,6 +79,7 @@ async def test_a_mount_that_hangs_is_an_error_within_the_bound_and_costs_a_few_t
             lambda: store.renew(lease, LONG), lambda: store.claim("y", B, LONG), lambda: store.read("x"),
             lambda: store.nodes(), lambda: store.take(A.id), lambda: store.send(signal("r")),
             lambda: store.announce(facts(A)), lambda: store.signalled(A.id, 5.0),
+            lambda: store.claim_fires([Occurrence(f"{n}", NOON) for n in range(9)], A, 9),
         ]
         for _ in range(3):
             began = time.monotonic()
@@ -93,6 +94,7 @@ async def test_a_mount_that_hangs_is_an_error_within_the_bound_and_costs_a_few_t
         await recovered(store)
         assert await store.renew(lease, LONG) == Granted(lease=lease)
         assert await store.read("y") is None, "a claim that nobody waited for any more was not made"
+        assert [fire for n in range(9) for fire in await store.fired(f"{n}", NOON)] == []
         assert ids(await store.runs(job="backup", limit=9)) in ([run_id(1)], [run_id(2), run_id(1)])
         assert list(await store.nodes()) is not None
 
@@ -174,7 +176,8 @@ async def test_a_mount_that_refuses_is_an_error_with_the_reason(
         await store.record(recorded(1))
         mount.faults = faults
         for call in (store.record(recorded(2)), store.intend(launch(3)), store.put_state("a", "k", "v"),
-                     store.renew(lease, LONG), store.send(signal("r")), store.claim_fire("a", NOON, A)):
+                     store.renew(lease, LONG), store.send(signal("r")), store.claim_fire("a", NOON, A),
+                     store.claim_fires([Occurrence("a", NOON), Occurrence("b", NOON)], A, 2)):
             with pytest.raises(StoreError, match=reason):
                 await call
         assert store.problem is not None and reason in store.problem

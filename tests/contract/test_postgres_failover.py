@@ -12,7 +12,7 @@ from test_coordination import A, B, facts, granted, node
 
 from postgres_pair import Pair
 from sexton.model.errors import StoreError
-from sexton.store.coordination import Denied, Granted
+from sexton.store.coordination import Claimed, Denied, Granted, Occurrence
 from sexton.store.postgres import PostgresStore
 
 C = node("c")
@@ -90,6 +90,9 @@ async def test_an_occurrence_whose_claim_may_be_lost(pair: Pair) -> None:
         assert not await c.claim_fire("early", due, C)
         later = datetime.now(UTC) + timedelta(seconds=30)
         assert await c.claim_fire("backup", later, C) and not await b.claim_fire("backup", later, B)
+        lost, early, new = Occurrence("backup", due), Occurrence("early", due), Occurrence("new", later)
+        told = await c.claim_fires([lost, early, new], C, 5)
+        assert told == Claimed(ours=frozenset({new}), others=frozenset({early}), doubtful=frozenset({lost}))
 
 
 async def test_a_record_that_was_lost_is_written_once_more(pair: Pair) -> None:

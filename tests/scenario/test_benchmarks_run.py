@@ -59,12 +59,29 @@ def test_the_small_benchmarks_print_a_table(tmp_path: Path) -> None:
 
 
 def test_several_nodes_are_measured(tmp_path: Path, database: str) -> None:
-    """Hand-over on both stores, pages with their plans, and a fleet; nothing of it stays in the database."""
+    """Hand-over on both stores, pages with their plans, and a fleet and its claims; nothing of it stays in the
+    database."""
     shown = ran("nodes.py", "--scale", "quick", "--rounds", "1", "--postgres", database, "--folder", str(tmp_path),
                 folder=tmp_path)
     for store in ("folder", "postgres"):
         assert re.search(rf"\| sexton \| {store} \| [\d.]+ \|", shown)
     assert "| 2000 |" in shown and "Index" in shown and "### 3 nodes with 20 jobs" in shown
+    assert re.search(r"\| singly \| [\d.]+ ", shown) and re.search(r"\| in rounds \| [\d.]+ ", shown)
+    _nothing_is_left(tmp_path, database)
+
+
+def test_claims_are_measured(tmp_path: Path, database: str) -> None:
+    """Slots on every store; and of jobs that are due at once on two nodes each is fired once, by either."""
+    shown = ran("claims.py", "--scale", "quick", "--rounds", "3", "--postgres", database, "--folder", str(tmp_path),
+                folder=tmp_path)
+    for store in ("folder", "sqlite", "postgres"):
+        assert re.search(rf"\| sexton \| {store} (\| -?[\d.]+ ){{5}}\|\n", shown)
+    due = re.findall(r"\| sexton \| (\w+) \| \d+ \| \d+ \| \d+ \| (\d+) \| 0 \|", shown)
+    assert [store for store, _ in due] == ["folder", "postgres"] and all(10 <= int(most) <= 20 for _, most in due)
+    _nothing_is_left(tmp_path, database)
+
+
+def _nothing_is_left(folder: Path, database: str) -> None:
     with psycopg.connect(database) as connection:
         left = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname LIKE 'sexton%'").fetchall()
-    assert left == [] and list(tmp_path.iterdir()) == []
+    assert left == [] and list(folder.iterdir()) == []

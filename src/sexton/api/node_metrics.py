@@ -25,6 +25,8 @@ def node_figures(control: Control) -> Iterator[Metric]:
                             value=own.clock_offset if own is not None else 0.0)
     yield CounterMetricFamily("sexton_fires_elsewhere", "Occurrences of one-node jobs that other nodes fired",
                               value=fleet.one_fire.fired_elsewhere if fleet.one_fire is not None else 0)
+    yield CounterMetricFamily("sexton_fires_unanswered", "Claims of occurrences that the store did not answer",
+                              value=fleet.one_fire.unanswered if fleet.one_fire is not None else 0)
     yield CounterMetricFamily("sexton_slots_unanswered", "Claims of slots that the store did not answer",
                               value=facilities.counters.slots_unanswered)
     slots = facilities.slots

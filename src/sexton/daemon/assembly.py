@@ -139,7 +139,8 @@ class Parts:
     def _fire_once(self) -> None:
         from sexton.daemon.onefire import OneFire  # one node alone starts sooner without it
 
-        one_fire = OneFire(self.ground.store, self.ground.home.identity, self.jobs, self._on_unavailable())
+        me = self.ground.home.identity
+        one_fire = OneFire(self.ground.store, me, self.jobs, self._on_unavailable(), self.fleet.living)
         one_fire.on_lost_fire = self.scheduler.launch_late
         self.scheduler.one_fire = self.catchup.one_fire = self.fleet.one_fire = one_fire
         self.aftermath.on_declined = lambda job, at: self._keep(one_fire.decline(job, at))
@@ -170,11 +171,6 @@ class Parts:
             self.moving = Moving(ground.store, ground.home, ground.own, self.fleet, self.slots, self.registry,
                                  self.jobs, ground.clock, ground.forget_output)
         return await self.moving.to(here, there)
-
-    def max_run_age(self) -> float:
-        """Seconds after which recorded runs are forgotten, as the configuration in force says; 0 keeps them."""
-        state = self.reloader.settings.state
-        return state.max_run_age_seconds if state is not None else 0.0
 
     def _on_unavailable(self) -> OnStoreUnavailable:
         state = self.ground.configuration.settings.state

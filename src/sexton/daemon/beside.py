@@ -17,6 +17,8 @@ def live_beside_runs(
     """Tasks that never end; whoever gets them cancels them. A store that is one node's own has nobody to hear."""
     tasks = [asyncio.create_task(slots.keep_renewing(), name="slots"),
              asyncio.create_task(retention.run(), name="retention")]
+    if retention.orphans is not None:
+        tasks.append(asyncio.create_task(retention.orphans.run(), name="output of forgotten runs"))
     if store.capabilities.shared:
         from sexton.daemon.inbox import Inbox  # one node alone starts sooner without it
 

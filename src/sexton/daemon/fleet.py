@@ -90,6 +90,10 @@ class Fleet:
     def node(self, identity: str) -> Presence | None:
         return next((one for one in self._seen if one.facts.identity.id == identity), None)
 
+    def living(self) -> list[str]:
+        """Who is there (by `NodeIdentity.id`), as far as the last look tells."""
+        return [one.facts.identity.id for one in self._seen if not self.is_silent(one)]
+
     def is_silent(self, presence: Presence) -> bool:
         """It has missed all its heartbeats of a time to live."""
         return presence.silent_for > self._slots.ttl() or is_provably_dead(presence.facts.identity, self.me)

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
+from sexton.daemon.claiming import Rounds
 from sexton.daemon.jobs import REMEMBERED_RUNS, JobEntry, Jobs
 from sexton.model.errors import StoreError
 from sexton.model.job import RunOn
 from sexton.model.node import NodeIdentity
 from sexton.model.settings import OnStoreUnavailable
 from sexton.run.slots import bounded
-from sexton.store.coordination import Store
+from sexton.store.coordination import Occurrence, Store
 
 logger = logging.getLogger("sexton.schedule")
 
@@ -25,7 +26,10 @@ MOST_KNOWN = 1000
 
 
 class OneFire:
-    def __init__(self, store: Store, me: NodeIdentity, jobs: Jobs, on_unavailable: OnStoreUnavailable) -> None:
+    def __init__(self, store: Store, me: NodeIdentity, jobs: Jobs, on_unavailable: OnStoreUnavailable,
+                 living: Callable[[], Collection[str]] = lambda: ()) -> None:
+        """`living` names (by `NodeIdentity.id`) the nodes that share what is due."""
+        self._rounds = Rounds(store, me, living)
         self._store = store
         self._me = me
         self._jobs = jobs
@@ -44,7 +48,7 @@ class OneFire:
         try:
             if entry.spec.only_if_last_succeeded:  # the last run may have been another node's
                 entry.merge(await bounded(self._store.history(name, REMEMBERED_RUNS)))
-            ours = await bounded(self._store.claim_fire(name, scheduled_for, self._me))
+            ours = await self._rounds.claim(Occurrence(name, scheduled_for))
         except StoreError as failure:
             self.unanswered += 1
             fires = self._on_unavailable is OnStoreUnavailable.DEGRADE
@@ -64,7 +68,7 @@ class OneFire:
         if scheduled_for is None:
             return
         try:
-            await bounded(self._store.claim_fire(job + AGAIN, scheduled_for, self._me))
+            await self._rounds.claim(Occurrence(job + AGAIN, scheduled_for), at_once=True)
         except StoreError as failure:
             logger.debug("Job %s: that the run due at %s is skipped cannot be noted: %s", job,
                          scheduled_for.isoformat(), failure)

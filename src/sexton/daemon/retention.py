@@ -7,10 +7,13 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from sexton.daemon.orphans import Orphans
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
 from sexton.model.run import Phase
+from sexton.model.settings import StateSettings
+from sexton.run.facilities import Facilities
 from sexton.run.identity import bound_at
 from sexton.run.slots import bounded
 from sexton.store.coordination import Granted, Store
@@ -23,6 +26,30 @@ FIRST_SECONDS = 60.0
 AT_ONCE = 200
 BREATH_SECONDS = 0.05
 LEASE = "retention"
+
+
+def retention_of(
+    state: Callable[[], StateSettings | None], store: Store, me: NodeIdentity, facilities: Facilities,
+    on_pruned: Callable[[Sequence[str]], None],
+) -> Retention:
+    """What this node does about what is old. `state` is the section in force: a reload may change it."""
+    def age() -> float:
+        now = state()
+        return now.max_run_age_seconds if now is not None else 0.0
+
+    def database() -> str | None:
+        now = state()
+        if now is None or now.url is None:
+            return None
+        from sexton.store.postgres.database import shown
+
+        return f"{shown(now.url)}, deployment {now.deployment_id}"
+
+    retention = Retention(store, me, facilities.clock, age, on_pruned)
+    if (files := facilities.output_files) is not None and database() is not None:
+        retention.orphans = Orphans(store, files, database, lambda: {
+            *(run.id for run in facilities.registry), *(it.launch.id for it in facilities.unwritten.of(None))})
+    return retention
 
 
 class Retention:
@@ -38,6 +65,8 @@ class Retention:
         self._age = age
         self._on_pruned = on_pruned
         self.forgotten = 0
+        self.orphans: Orphans | None = None
+        """None where there are no output files, or where other nodes' are among them."""
 
     async def run(self) -> None:
         """For ever, once an hour."""

@@ -24,7 +24,7 @@ from sexton.daemon.jobs import REMEMBERED_RUNS
 from sexton.daemon.logs import LogThread
 from sexton.daemon.node import Belongings, NodeHome
 from sexton.daemon.nodestate import is_fleet_wide, of_node
-from sexton.daemon.retention import Retention
+from sexton.daemon.retention import retention_of
 from sexton.daemon.shutdown import drain
 from sexton.daemon.stores import belongings_of, home_of, make_store
 from sexton.daemon.timetable import occurrences_for
@@ -156,7 +156,8 @@ class Daemon:
         beside.append(asyncio.create_task(parts.reloader.watch(), name="configuration watch"))
         await parts.fleet.succeed()
         store, home = parts.ground.store, parts.ground.home
-        retention = Retention(store, home.identity, self._clock, parts.max_run_age, self._forget_output)
+        retention = retention_of(
+            lambda: parts.reloader.settings.state, store, home.identity, parts.facilities, self._forget_output)
         living = live_beside_runs(store, parts.fleet, parts.slots, parts.registry, retention)
         try:
             await self._until_stopped(scheduling)

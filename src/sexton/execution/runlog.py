@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,24 @@ class OutputFiles:
         path = self.path(run_id)
         tails = sorted(path.parent.glob(f"{path.name}.?"), key=lambda part: part.stat().st_mtime_ns)
         return [part for part in (path, *tails) if part.exists()]
+
+    def folders(self) -> list[str]:
+        """Newest first. Blocking, as `quiet`; raises OSError."""
+        try:
+            return sorted(os.listdir(self.directory), reverse=True)
+        except FileNotFoundError:
+            return []
+
+    def quiet(self, folder: str, since: float) -> list[str]:
+        """The runs with output in a folder to which nothing was written since then (`time.time()`), newest first. Files
+        that are not the output of a run are none."""
+        written: dict[str, float] = {}
+        with os.scandir(self.directory / folder) as entries:
+            for entry in entries:
+                run_id = entry.name.partition(".")[0]
+                if entry.name.startswith(f"{run_id}.log") and log_name(run_id) == f"{folder}/{run_id}.log":
+                    written[run_id] = max(written.get(run_id, 0.0), entry.stat().st_mtime)
+        return sorted((run_id for run_id, at in written.items() if at < since), reverse=True)
 
     def forget(self, run_ids: list[str]) -> None:
         """Delete the output of runs that the ledger has forgotten."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -154,6 +154,23 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     """`NodeIdentity.id`."""
 
 
+class Occurrence(NamedTuple):
+    """One of a job's instants."""
+
+    job: str
+    scheduled_for: datetime
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a round of claims has decided. An occurrence that is in none of the sets is not decided yet: ask
+    again."""
+
+    ours: frozenset[Occurrence] = frozenset()
+    others: frozenset[Occurrence] = frozenset()
+    doubtful: frozenset[Occurrence] = frozenset()
+    """The store may have forgotten a claim of them, and does not take another one."""
+
+
 class Fires(Protocol):
     """One fire for a whole fleet: an occurrence belongs to the first node that claims it.
 
@@ -162,6 +179,13 @@ class Fires(Protocol):
     """
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool: ...
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        """As `claim_fire`, for many (some hundreds) in one round: those that somebody has are looked up, and of the
+        others up to `most` (one or more) are claimed, the first in `wanted` first. Of two rounds in a row at least one
+        decides something. Who is refused writes nothing. Contenders with whatever lists never wait for each other in a
+        circle. Where it raises StoreError some may have been claimed."""
+        ...
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         """The instants of the job from `since` on that somebody has claimed, in order."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal, Store
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal, Store
 from sexton.store.port import Capabilities, Counted, JobHistory, Operations
 
 if TYPE_CHECKING:
@@ -183,6 +183,9 @@ class StoreInUse:
     async def get(self, run_id: str) -> RunRecord | None:
         return await self._reads.count(self._now.get(run_id))
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        return await self._reads.count(self._now.known(run_ids))
+
     async def history(self, job: str, limit: int) -> JobHistory:
         return await self._reads.count(self._now.history(job, limit))
 
@@ -254,6 +257,9 @@ class StoreInUse:
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         return await self._talks.count(self._now.claim_fire(job, scheduled_for, by))
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        return await self._talks.count(self._now.claim_fires(wanted, by, most))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         return await self._talks.count(self._now.fired(job, since))

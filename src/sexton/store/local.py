@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
 from sexton.store.port import JobHistory
 
 KeepFence = Callable[[str, int], Awaitable[None]]
@@ -141,6 +141,14 @@ class LocalCoordination:
             self._fired_by[job, scheduled_for] = by.id
             insort(self._fires.setdefault(job, []), scheduled_for)
         return owner is None or owner == by.id
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        known = {one: owner for one in wanted if (owner := self._fired_by.get(one)) is not None}
+        taken = [one for one in dict.fromkeys(wanted) if one not in known][:most]
+        for job, scheduled_for in taken:
+            await self.claim_fire(job, scheduled_for, by)
+        ours = [one for one, owner in known.items() if owner == by.id]
+        return Claimed(frozenset((*ours, *taken)), frozenset(known.keys() - set(ours)))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         fires = self._fires.get(job, [])

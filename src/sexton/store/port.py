@@ -109,6 +109,10 @@ class Ledger(Protocol):
     async def get(self, run_id: str) -> RunRecord | None:
         """One run, recorded or not."""
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the runs that are in the ledger, recorded or not."""
+        ...
+
     async def history(self, job: str, limit: int) -> JobHistory:
         """The newest `limit` recorded runs of a job by `finished_at` (ties: later recorded), oldest first,
         and the totals over all recorded runs that are kept."""

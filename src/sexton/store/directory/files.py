@@ -11,8 +11,9 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from sexton.store.directory.threads import check_wanted
 
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 
 TEMPORARY = "tmp"
 QUARANTINE = "quarantine"
+ATTEMPTS = 5
+
+T = TypeVar("T")
 
 
 class Draft:
@@ -104,25 +108,26 @@ class Files:
 
     def move(self, draft: Draft, path: str) -> None:
         """To its place, which is not synced yet."""
-        try:
-            os.rename(draft.path, path)
-        except FileNotFoundError:
-            self.make(os.path.dirname(path))
-            os.rename(draft.path, path)
+        self._in_its_folder(lambda: os.rename(draft.path, path), path)
 
     def put_once(self, content: bytes, path: str) -> bool:
         """False when something is there already: of any number of contenders one is told True."""
         with self.draft() as draft:
             draft.write(content)
             check_wanted()
-            try:
-                first = link(draft.path, path)
-            except FileNotFoundError:
-                self.make(os.path.dirname(path))
-                first = link(draft.path, path)
+            first = self._in_its_folder(lambda: link(draft.path, path), path)
         if first:
             sync(os.path.dirname(path))
         return first
+
+    def _in_its_folder(self, put: Callable[[], T], path: str) -> T:
+        """Makes the folder where there is none; again where another node has cleared it away as empty."""
+        for _ in range(ATTEMPTS):
+            try:
+                return put()
+            except FileNotFoundError:
+                self.make(os.path.dirname(path))
+        return put()
 
     def now(self) -> int:
         """The file system's clock, in nanoseconds."""

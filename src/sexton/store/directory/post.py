@@ -9,13 +9,15 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
+from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Fire, Presence, Signal
+from sexton.store.coordination import Claimed, Fire, Occurrence, Presence, Signal
 from sexton.store.directory.age import Sighting, age, seen
 from sexton.store.directory.files import Files, names, read, remove, sync
 from sexton.store.directory.leases import boottime
@@ -24,6 +26,8 @@ from sexton.store.directory.names import EPOCH, encoded, instant_file, instant_o
 log = logging.getLogger(__name__)
 
 LETTERS_AT_ONCE = 1000
+ROUND_SECONDS = 0.1
+"""How long a round of claims may take: what is ours is to start, not to wait for the rest."""
 
 _signal = msgspec.json.Decoder(Signal).decode
 _facts = msgspec.json.Decoder(NodeFacts).decode
@@ -141,15 +145,44 @@ class Occurrences:
         self._files = files
 
     def claim(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
-        path = self._files.path("fires", encoded(job), instant_file(scheduled_for))
+        path = self._path(job, scheduled_for)
         fire = FireFile(by=by.id, job=job, scheduled_for=scheduled_for.astimezone(UTC))
         if self._files.put_once(msgspec.json.encode(fire), path):
             return True
+        return self._claimed_by(path) == by.id
+
+    def claim_some(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        """As long as the round may take. One that fails in the middle tells what it has decided until then."""
+        ours, others, end = set[Occurrence](), set[Occurrence](), time.monotonic() + ROUND_SECONDS
         try:
-            return _fire(read(path)).by == by.id
+            for one in wanted:
+                owner = self._claimed_by(self._path(*one))  # looking is cheap: it is most often another node's
+                if owner is None and most > 0:
+                    most -= 1
+                    owner = by.id if self.claim(*one, by) else ""
+                if owner is not None:
+                    (ours if owner == by.id else others).add(one)
+                if time.monotonic() > end:
+                    break
+        except (OSError, StoreError) as failure:
+            if not ours and not others:
+                raise
+            log.debug("a round of claims ended early: %s", failure)
+        return Claimed(frozenset(ours), frozenset(others))
+
+    def _path(self, job: str, scheduled_for: datetime) -> str:
+        return self._files.path("fires", encoded(job), instant_file(scheduled_for))
+
+    @staticmethod
+    def _claimed_by(path: str) -> str | None:
+        """None: by nobody. Empty where that cannot be told."""
+        try:
+            return _fire(read(path)).by
+        except FileNotFoundError:
+            return None
         except msgspec.MsgspecError as error:
             log.error("%s is damaged (%s): the occurrence counts as another node's", path, error)
-            return False
+            return ""
 
     def claimed(self, job: str, since: datetime) -> list[Fire]:
         folder = self._files.path("fires", encoded(job))

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from heapq import merge
 from itertools import takewhile
@@ -97,6 +97,13 @@ class Reading:
                     raise StoreError(f"the record of run {run_id} cannot be read")
                 return record
         return unfinished
+
+    def present(self, run_ids: Sequence[str]) -> frozenset[str]:
+        """Intents first: one that becomes a record meanwhile is found as one or the other."""
+        intended = {run_id for run_id in run_ids if os.path.exists(self.open_path(run_id))}
+        shelves = [self._shelves.at(folder) for folder in self._shelves.folders()]
+        return frozenset(run_id for run_id in run_ids
+                         if run_id in intended or any(shelf.get(run_id) is not None for shelf in shelves))
 
     def history(self, job: str, limit: int) -> JobHistory:
         return self._history(encoded(job), limit)

@@ -15,9 +15,9 @@ from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
 from sexton.store.batch import Intend, Note, Prune, PutState, Record
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
 from sexton.store.directory.cleaning import clean
-from sexton.store.directory.opened import READERS, Opened
+from sexton.store.directory.opened import LEASE_THREADS, READERS, Opened
 from sexton.store.directory.reading import Wanted
 from sexton.store.directory.root import deployment_folder
 from sexton.store.port import Capabilities, JobHistory
@@ -120,6 +120,9 @@ class DirectoryStore:
     async def get(self, run_id: str) -> RunRecord | None:
         return await self._now().question(partial(self._now().reading.get, run_id))
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        return await self._now().question(partial(self._now().reading.present, run_ids))
+
     async def history(self, job: str, limit: int) -> JobHistory:
         return await self._now().question(partial(self._now().reading.history, job, limit))
 
@@ -206,6 +209,24 @@ class DirectoryStore:
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         return await self._now().coordinate(partial(self._now().occurrences.claim, job, scheduled_for, by))
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        """Side by side, and one thread stays for the leases. Raises StoreError when nothing was decided."""
+        opened, threads = self._now(), LEASE_THREADS - 1
+        rounds = (partial(opened.occurrences.claim_some, wanted[number::threads], by, -((number - most) // threads))
+                  for number in range(threads))
+        told = await asyncio.gather(*map(opened.coordinate, rounds), return_exceptions=True)
+        ours, others = set[Occurrence](), set[Occurrence]()
+        for one in told:
+            if isinstance(one, Claimed):
+                ours |= one.ours
+                others |= one.others
+        for failure in told:
+            if isinstance(failure, BaseException):
+                log.debug("a part of a round of claims failed: %s", failure)
+                if not (ours or others):
+                    raise failure
+        return Claimed(frozenset(ours), frozenset(others))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         return await self._now().coordinate(partial(self._now().occurrences.claimed, job, since))

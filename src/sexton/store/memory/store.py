@@ -103,6 +103,10 @@ class MemoryStore(LocalCoordination):
         self._check()
         return self._runs.get(run_id)
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        self._check()
+        return frozenset(self._runs.keys() & set(run_ids))
+
     async def history(self, job: str, limit: int) -> JobHistory:
         self._check()
         return self._history_of(job, limit)

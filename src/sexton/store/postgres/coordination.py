@@ -13,7 +13,7 @@ import psycopg
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
 from sexton.store.postgres import statements
 from sexton.store.postgres.database import Database, with_patience
 
@@ -25,6 +25,8 @@ LOOK_SECONDS = 1.0
 """How often mail is looked for whether or not anybody was told of it: behind a pooler nobody is."""
 LISTEN_AGAIN, LISTEN_LATEST = 1.0, 60.0
 REMEMBERED = 1000
+
+CLAIM_MAY_BE_LOST = "the database has failed over since, and may have lost another node's claim"
 
 _facts = msgspec.json.Decoder(NodeFacts).decode
 _signal = msgspec.json.Decoder(Signal).decode
@@ -172,16 +174,35 @@ class Coordinator:
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         """Raises StoreError, where wary, for one that was due before a failover: its claim may be lost."""
-        if self._wary:
-            await self._notice()
-            for _, since in await self._database.rows(statements.NOTICED):
-                if scheduled_for <= since and not await self._is_claimed(job, scheduled_for):
-                    raise StoreError("the database has failed over since, and may have lost another node's claim")
+        if await self._doubtful([Occurrence(job, scheduled_for)]):
+            raise StoreError(CLAIM_MAY_BE_LOST)
         rows = await self._database.rows(statements.CLAIM_FIRE, (job, scheduled_for, by.id))
         return bool(rows[0][0] == by.id)
 
-    async def _is_claimed(self, job: str, scheduled_for: datetime) -> bool:
-        return any(fire.scheduled_for == scheduled_for for fire in await self.fired(job, scheduled_for))
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        doubtful = await self._doubtful(wanted)
+        asked = [one for one in wanted if one not in doubtful]
+        values = {"jobs": [one.job for one in asked], "instants": [one.scheduled_for for one in asked],
+                  "by": by.id, "most": most}
+        rows = await self._database.rows(statements.CLAIM_FIRES, values) if asked else []
+        owners = {Occurrence(job, at.astimezone(UTC)): owner for job, at, owner in rows}
+        ours = frozenset(one for one, owner in owners.items() if owner == by.id)
+        return Claimed(ours, frozenset(owners.keys() - ours), doubtful)
+
+    async def _doubtful(self, wanted: Sequence[Occurrence]) -> frozenset[Occurrence]:
+        """Where wary: those that were due before a failover, and that nobody has as far as this server knows."""
+        if not self._wary:
+            return frozenset()
+        await self._notice()
+        found: set[Occurrence] = set()
+        for _, since in await self._database.rows(statements.NOTICED):
+            for one in wanted:
+                if one.scheduled_for <= since and not await self._is_claimed(one):
+                    found.add(one)
+        return frozenset(found)
+
+    async def _is_claimed(self, one: Occurrence) -> bool:
+        return any(fire.scheduled_for == one.scheduled_for for fire in await self.fired(one.job, one.scheduled_for))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         rows = await self._database.rows(statements.FIRED, (job, since))

@@ -39,6 +39,7 @@ DELETE FROM {schema}.run WHERE id IN (
 """
 
 GET = "SELECT body FROM {schema}.run WHERE id = %s"
+KNOWN = "SELECT id FROM {schema}.run WHERE id = ANY(%s)"
 UNFINISHED = "SELECT body FROM {schema}.run WHERE ended_at IS NULL ORDER BY id"
 UNFINISHED_OF = "SELECT body FROM {schema}.run WHERE ended_at IS NULL AND daemon = %s ORDER BY id"
 NEWEST = """
@@ -143,6 +144,26 @@ SELECT body, extract(epoch FROM clock_timestamp() - seen_at)::float8, clock_offs
 CLAIM_FIRE = """
 INSERT INTO {schema}.fire (job, scheduled_for, claimed_by) VALUES (%s, %s, %s)
 ON CONFLICT (job, scheduled_for) DO UPDATE SET claimed_by = fire.claimed_by RETURNING claimed_by
+"""
+# Who comes too late only reads. Rows are locked in one order, whatever was wanted: no two batches wait in a circle. A
+# claim that another transaction made meanwhile, be it our own whose answer was lost, is told by the next look.
+CLAIM_FIRES = """
+WITH wanted AS (
+    SELECT job, at, place
+    FROM unnest(%(jobs)s::text[], %(instants)s::timestamptz[]) WITH ORDINALITY AS it (job, at, place)
+), known AS (
+    SELECT fire.job, fire.scheduled_for, fire.claimed_by FROM wanted
+    JOIN {schema}.fire ON fire.job = wanted.job COLLATE "C" AND fire.scheduled_for = wanted.at
+), free AS (
+    SELECT job, at FROM wanted
+    WHERE NOT EXISTS (SELECT FROM known WHERE known.job = wanted.job COLLATE "C" AND known.scheduled_for = wanted.at)
+    ORDER BY place LIMIT %(most)s
+), taken AS (
+    INSERT INTO {schema}.fire (job, scheduled_for, claimed_by)
+    SELECT job, at, %(by)s FROM free ORDER BY job COLLATE "C", at
+    ON CONFLICT (job, scheduled_for) DO NOTHING RETURNING job, scheduled_for, claimed_by
+)
+SELECT * FROM known UNION ALL SELECT * FROM taken
 """
 FIRED = "SELECT scheduled_for, claimed_by FROM {schema}.fire WHERE job = %s AND scheduled_for >= %s ORDER BY 1"
 FORGET_FIRES = "DELETE FROM {schema}.fire WHERE scheduled_for < %s"

@@ -14,7 +14,7 @@ from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import Launch, Outcome, RunRecord
 from sexton.store.batch import Intend, Note, Prune, PutState, Record
-from sexton.store.coordination import Denied, Fire, Granted, Lease, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
 from sexton.store.port import Capabilities, JobHistory
 from sexton.store.postgres import statements
 from sexton.store.postgres.coordination import Coordinator
@@ -143,6 +143,9 @@ class PostgresStore:
         except msgspec.MsgspecError as error:
             raise StoreError(f"the record of run {run_id} cannot be read: {error}") from error
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        return frozenset(row[0] for row in await self._ask(statements.KNOWN, (list(run_ids),)))
+
     async def history(self, job: str, limit: int) -> JobHistory:
         if "\0" in job:
             return JobHistory()
@@ -251,6 +254,9 @@ class PostgresStore:
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
         return await self._coordinating().claim_fire(job, scheduled_for, by)
+
+    async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
+        return await self._coordinating().claim_fires(wanted, by, most)
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
         return await self._coordinating().fired(job, since)

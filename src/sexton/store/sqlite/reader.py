@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
@@ -51,6 +51,11 @@ class Reader:
             return _record.decode(rows[0][0]) if rows else None
         except msgspec.MsgspecError as error:
             raise StoreError(f"the record of run {run_id} cannot be read: {error}") from error
+
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        asked = (msgspec.json.encode(run_ids).decode(),)
+        rows = await self._ask(lambda db: db.execute(statements.KNOWN_RUNS, asked).fetchall())
+        return frozenset(str(row[0]) for row in rows)
 
     async def history(self, job: str, limit: int) -> JobHistory:
         return await self._ask(

@@ -56,6 +56,7 @@ RECORDED_PER_JOB = "SELECT job, sum(runs) FROM run_total GROUP BY job HAVING sum
 
 GET_RUN = "SELECT body FROM run WHERE id = ?"
 GET_RECORDED = "SELECT body FROM run WHERE id = ? AND ended_at IS NOT NULL"
+KNOWN_RUNS = "SELECT id FROM run WHERE id IN (SELECT value FROM json_each(?))"
 
 UNFINISHED = """
 SELECT group_concat(body, char(10)) FROM (

@@ -149,6 +149,9 @@ class SqliteStore(LocalCoordination):
     async def get(self, run_id: str) -> RunRecord | None:
         return await self._reading().get(run_id)
 
+    async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
+        return await self._reading().known(run_ids)
+
     async def history(self, job: str, limit: int) -> JobHistory:
         return await self._reading().history(job, limit)
 
