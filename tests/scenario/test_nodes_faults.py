@@ -264,7 +264,7 @@ def test_a_user_without_the_right_to_create(tmp_path: Path, server: PostgresServ
         a.start()
         a.write_jobs(nodes.job(), url=url + "?application_name=other")
         assert a.http("POST", "/reload")[0] == 200
-        a.logged("section state has changed")
+        a.logged("the store has moved")
         server.kill()
         until(lambda: a.http("GET", "/health")[1]["nodes_problem"], 15, "the problem in /health")
         answers = [str(a.http("GET", path)) for path in ("/health", "/nodes", "/jobs", "/metrics", "/version")]
