@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,12 +14,18 @@ from postgres_server import PostgresServer, binaries
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server of this session of tests."""
+def postgres_programs() -> Path:
+    """Where PostgreSQL's programs are; without them the test is skipped."""
     programs = binaries()
     if programs is None:
         pytest.skip("there is no PostgreSQL here")
-    server = PostgresServer(programs)
+    return programs
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_programs: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this session of tests."""
+    server = PostgresServer(postgres_programs)
     try:
         server.start()
         yield server
@@ -36,12 +43,9 @@ def database(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair(postgres_programs: Path) -> Iterator[Pair]:
     """A primary and a standby of this test, which may kill them."""
-    programs = binaries()
-    if programs is None:
-        pytest.skip("there is no PostgreSQL here")
-    made = Pair(programs)
+    made = Pair(postgres_programs)
     try:
         yield made
     finally:

@@ -15,7 +15,7 @@ from memory_fuse import MemoryMount
 from nodes_kit import DIRECTORY, TTL, Node, Nodes, nodes_on, start_until
 from rig import living, new_tag, until
 
-from postgres_server import PostgresServer, binaries
+from postgres_server import PostgresServer
 
 DEGRADED = ("Job j: cannot claim its cluster concurrency slot (",
             "); enforcing concurrencyPolicy on this node only for this run (onStoreUnavailable: degrade)")
@@ -46,12 +46,9 @@ def lying_mount(tmp_path: Path) -> Iterator[MemoryMount]:
 
 
 @pytest.fixture
-def server() -> Iterator[PostgresServer]:
+def server(postgres_programs: Path) -> Iterator[PostgresServer]:
     """A database server of this test, which it may freeze and kill."""
-    programs = binaries()
-    if programs is None:
-        pytest.skip("there is no PostgreSQL here")
-    made = PostgresServer(programs)
+    made = PostgresServer(postgres_programs)
     try:
         made.start()
         yield made
