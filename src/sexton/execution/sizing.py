@@ -10,6 +10,8 @@ PREFILL_CEILING = 256
 GROW_STEP = 16
 GROW_PATIENCE = 0.004
 """Seconds without a completion before the pool grows: growing at once hurts bursts of short jobs."""
+FIRST_RUN_SECONDS = 0.02
+"""What a supervisor's first run may take more: its own preparation and memory that nobody has touched yet."""
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
 BUSY_PATIENCE_MS = 20

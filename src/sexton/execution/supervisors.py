@@ -52,7 +52,8 @@ class Supervisors:
         self._next_number = 0
         self._growth: asyncio.TimerHandle | None = None
         self._trim: asyncio.TimerHandle | None = None
-        self._last_completion = 0.0
+        self._last_progress = 0.0
+        """The last end of a run, or when the first supervisors may have got so far."""
         self._last_busy = 0.0
         self._failed_forks = 0
         self._sizing = sizing.Sizing()
@@ -167,7 +168,7 @@ class Supervisors:
         self._growth = None
         if not self._queue or self._closing:
             return
-        if self._expected == 0 and self._loop.time() - self._last_completion >= sizing.GROW_PATIENCE:
+        if self._expected == 0 and self._loop.time() - self._last_progress >= sizing.GROW_PATIENCE:
             self._fork(min(sizing.GROW_STEP, len(self._queue)))
         self._growth = self._loop.call_later(sizing.GROW_PATIENCE / 2, self._grow)
 
@@ -211,6 +212,8 @@ class Supervisors:
                 self._failed_forks = 0
                 supervisor = WarmSupervisor(event, self._cgroup)
                 self._all[event.number] = supervisor
+                if len(self._all) <= sizing.MINIMUM:
+                    self._last_progress = self._loop.time() + sizing.FIRST_RUN_SECONDS
                 self._loop.add_reader(event.private.fileno(), self._private_readable, supervisor)
                 self._next(supervisor)
             case Dead():
@@ -357,8 +360,8 @@ class Supervisors:
 
     def _over(self, supervisor: WarmSupervisor, held: Held) -> None:
         held.state = HeldState.OVER
-        self._last_completion = self._last_busy = self._loop.time()
-        self._sizing.learn(self._last_completion - held.taken_at)
+        now = self._last_progress = self._last_busy = self._loop.time()
+        self._sizing.learn(now - held.taken_at)
         if held.log is None:  # else it waits until the record is written, and ends then
             supervisor.held = None
             self._next(supervisor)

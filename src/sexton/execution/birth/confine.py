@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import resource
 import select
-import signal
 import struct
-from typing import Any
 
 from sexton.execution.birth import kernel, wire
+from sexton.execution.birth.lean import Any, signal
 from sexton.execution.birth.place import Place, write
 from sexton.execution.birth.program import DEFAULTED
 

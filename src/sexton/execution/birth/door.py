@@ -6,7 +6,8 @@ from __future__ import annotations
 import _socket
 import os
 import struct
-from typing import Any
+
+from sexton.execution.birth.lean import Any
 
 SOCKET_SUFFIX = ".sock"
 STORY_SUFFIX = ".end"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
+
+from sexton.execution.birth.lean import signal
 
 PR_SET_NAME = 15
 PR_SET_DUMPABLE = 4
@@ -29,6 +30,17 @@ def name_process(name: bytes) -> None:
 def hide_from_same_user() -> None:
     """A process of the same user may not open our descriptors through /proc and forge reports."""
     _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def readable_on(number: int) -> int:
+    """A descriptor that is readable while the signal is pending, which is never delivered from here on: no handler, no
+    interrupted wait. The mask is inherited: whoever starts a program clears it. Raises OSError."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
+    wanted = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))(1 << (number - 1))
+    fd: int = _libc.signalfd(-1, wanted, os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return fd
 
 
 class _CloneArgs(ctypes.Structure):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
+
+from sexton.execution.birth.lean import signal
 
 
 class Place:

@@ -26,11 +26,8 @@ def _open(path: str) -> int:
 
 
 def count_fds() -> int:
-    count = 0
-    for fd in range(256):
-        try:
-            os.fstat(fd)
-            count += 1
-        except OSError:
-            pass
-    return count
+    """How many descriptors this process has; 0 where there is no /proc."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0

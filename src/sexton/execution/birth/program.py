@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+
+from sexton.execution.birth.lean import signal
 
 DEFAULTED = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,

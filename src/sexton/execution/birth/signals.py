@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+
+from sexton.execution.birth.lean import signal
 
 
 def outside_group(pid: int, group: int) -> bool:

@@ -12,12 +12,11 @@ import errno
 import marshal
 import os
 import select
-import signal
 import time
-from typing import Any
 
 from sexton.execution.birth import kernel, pristine, signals, walk, wire
 from sexton.execution.birth.confine import FREE, Confinement
+from sexton.execution.birth.lean import Any, signal
 from sexton.execution.birth.program import DEFAULTED, locate
 from sexton.execution.birth.vigil import Vigil
 
@@ -65,9 +64,7 @@ class Supervisor:
         kernel.hide_from_same_user()
         for number in IGNORED:
             signal.signal(number, signal.SIG_IGN)
-        self.wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self.wake = kernel.readable_on(signal.SIGCHLD)
         self.poll = select.poll()
         self.poll.register(self.private.fileno(), select.POLLIN)
         self.poll.register(self.wake, select.POLLIN)
@@ -224,8 +221,7 @@ class Supervisor:
 
     def drain_wake(self) -> None:
         try:
-            while os.read(self.wake, 4096):
-                pass
+            os.read(self.wake, 4096)
         except BlockingIOError:
             pass
 

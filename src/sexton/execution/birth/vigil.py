@@ -12,10 +12,10 @@ import fcntl
 import os
 import select
 import time
-from typing import TYPE_CHECKING, Any
 
 from sexton.execution.birth import kernel, wire
 from sexton.execution.birth.door import Door
+from sexton.execution.birth.lean import TYPE_CHECKING, Any
 from sexton.execution.birth.tap import Tap
 
 if TYPE_CHECKING:

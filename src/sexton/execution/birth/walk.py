@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
 from sexton.execution.birth import kernel, place, signals
+from sexton.execution.birth.lean import signal
 
 DEEP_EVERY = 4
 """Rounds. A look at everything costs as much as a hundred looks at our own children."""

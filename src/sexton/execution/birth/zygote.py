@@ -12,11 +12,11 @@ import errno
 import gc
 import os
 import select
-import signal
 import sys
 import time
 
 from sexton.execution.birth import kernel, wire
+from sexton.execution.birth.lean import signal
 from sexton.execution.birth.supervisor import Supervisor
 
 LINGER_SECONDS = 1.0
