@@ -248,12 +248,15 @@ def test_a_backup_that_was_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_backup_in_which_a_byte_has_changed_is_refused(tmp_path: Path) -> None:
-    """Wherever it is."""
+    """Wherever it is, unless it means nothing: the bits that fill up the last byte of what is packed."""
     file = tmp_path / "backup"
     whole = make_backup(file)
     lines = gzip.decompress(whole)
     for place in range(10, len(whole), 23):  # the first ten are gzip's own, and some of them mean nothing
-        file.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1:])
+        changed = whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1:]
+        if place == len(whole) - 9 and gzip.decompress(changed) == lines:
+            continue
+        file.write_bytes(changed)
         with pytest.raises(DamagedBackup):
             verify_backup(str(file))
     for old, new in ((b'"failure"', b'"success"'), (b'"sexton":"0"', b'"sexton":"1"')):

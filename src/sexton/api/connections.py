@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -84,17 +82,15 @@ class Door:
         self._new.add(made)
         return made
 
-    @contextmanager
-    def serving(self, connection: RequestHandler) -> Iterator[None]:
-        """While a request is answered its connection is not idle."""
+    def begins(self, connection: RequestHandler) -> None:
+        """A request is answered from now on: its connection is not idle until it `ends`."""
         self._busy.add(connection)
         self._new.discard(connection)
-        try:
-            yield
-        finally:
-            self._busy.discard(connection)
-            if connection in self._used:
-                self._used[connection] = self._loop.time()
+
+    def ends(self, connection: RequestHandler) -> None:
+        self._busy.discard(connection)
+        if connection in self._used:
+            self._used[connection] = self._loop.time()
 
     @property
     def counts(self) -> Connections:

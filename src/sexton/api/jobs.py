@@ -208,10 +208,17 @@ _UNKNOWN = {404: problem("There is no such job")}
 _BODY = {400: problem("The body is not as expected"), 413: problem("The body is larger than 1 MiB"),
          415: problem("The body is not JSON")}
 
-ROUTES = (
+ROUTES = (  # looked through in this order: what is asked for most comes first
     Route("GET", "/status", status, "One line (or JSON row) for each job",
           {200: Answer("Text, or JSON rows when Accept asks for them", list[StatusRow], media=Media.TEXT)}),
     Route("GET", "/jobs", list_jobs, "All jobs with their state", {200: Answer("All jobs", list[JobView])}),
+    Route("POST", "/jobs/{name}/start", start, "Start a run now, through the same door as the schedule",
+          {200: Answer("The run", Started),
+           202: Answer("The run waits: for its pool, or for another node to give up the slot", Queued),
+           409: problem("Forbidden by the overlap policy, here or on another node, by maxInstances, or disabled"),
+           503: problem("The daemon is shutting down, the queue of the pool is full, or the store does not say whether "
+                        "the slot is free (fail-closed)"), **_UNKNOWN, **_BODY},
+          body=StartBody),
     Route("GET", "/jobs/{name}", get_job, "One job with its state", {200: Answer("The job", JobView), **_UNKNOWN}),
     Route("GET", "/jobs/{name}/runs", job_runs, "Recorded runs of a job, oldest first",
           {200: Answer("Runs and totals", JobRuns), 400: problem("limit is wrong"), **_UNKNOWN},
@@ -229,13 +236,6 @@ ROUTES = (
           {200: Answer("The pause", Paused), **_BODY, **_UNKNOWN}, body=PauseBody),
     Route("POST", "/jobs/{name}/resume", resume, "End a pause", {200: Answer("No pause", Paused), **_BODY, **_UNKNOWN},
           body=ResumeBody),
-    Route("POST", "/jobs/{name}/start", start, "Start a run now, through the same door as the schedule",
-          {200: Answer("The run", Started),
-           202: Answer("The run waits: for its pool, or for another node to give up the slot", Queued),
-           409: problem("Forbidden by the overlap policy, here or on another node, by maxInstances, or disabled"),
-           503: problem("The daemon is shutting down, the queue of the pool is full, or the store does not say whether "
-                        "the slot is free (fail-closed)"), **_UNKNOWN, **_BODY},
-          body=StartBody),
     Route("POST", "/jobs/{name}/cancel", cancel, "Stop every instance; answers when the sequences have finished",
           {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **_BODY},
           body=CancelBody),

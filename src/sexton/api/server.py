@@ -11,7 +11,6 @@ import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -79,10 +78,14 @@ async def _guard(
 ) -> web.StreamResponse:
     """Every answer that is no success is `{"error": reason}`; requests that a foreign web page could have made are
     refused."""
-    with ExitStack() as serving:
-        for door in request.app[DOOR]:
-            serving.enter_context(door.serving(request.protocol))
+    doors, connection = request.app[DOOR], request.protocol
+    for door in doors:
+        door.begins(connection)
+    try:
         return await _answer(request, handler)
+    finally:
+        for door in doors:
+            door.ends(connection)
 
 
 async def _answer(

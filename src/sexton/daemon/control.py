@@ -254,7 +254,8 @@ class Control:
     async def start(self, name: str, *, requested_by: str | None = None) -> Run | Refuse:
         """Launch now, through the same door as the schedule. Raises Unknown."""
         entry = self.job(name)
-        await self.supervisors.settle()
+        if entry.spec.pool is not None or self.registry.of(name):
+            await self.supervisors.settle()  # the answer rests on what else runs
         answer = self.launcher.launch(entry.spec, Trigger.MANUAL, requested_by=requested_by)
         if isinstance(answer, Refuse):
             entry.skip(self.clock.now(), answer.message, None)

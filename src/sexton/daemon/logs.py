@@ -198,6 +198,10 @@ class LogThread:
             if isinstance(handler, _Stderr):
                 handler.flush_batch()
 
+    def hurry(self) -> None:
+        """The end is near: write what has been gathered."""
+        self._front.urgent.set()
+
     def close(self) -> bool:
         """Write what is queued, but wait no longer than a stalled reader deserves; False when it stalls."""
         self._closing = True

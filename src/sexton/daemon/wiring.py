@@ -214,6 +214,7 @@ class Daemon:
     async def _drain(self, parts: Parts) -> None:
         """No new starts; what runs comes to its end, and is recorded and reported."""
         systemd.stopping()
+        self._logs.hurry()
         parts.launcher.shutting_down = True
         parts.launcher.pools.close()
         parts.scheduler.stop()

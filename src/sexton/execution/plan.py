@@ -26,7 +26,10 @@ NICE = {
 
 logger = logging.getLogger("sexton.run")
 
-PREFIXES = (b"SEXTON_", b"CRONSTABLE_")
+NAMES = tuple(
+    tuple(prefix + name for name in (b"RUN_ID", b"JOB_NAME", b"HOST", b"ATTEMPT", b"SCHEDULED_AT"))
+    for prefix in (b"SEXTON_", b"CRONSTABLE_")
+)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -106,14 +109,10 @@ def plan(
     environment = {key.encode(): value.encode() for key, value in job.environment}
     if secrets:
         environment.update((os.fsencode(key), os.fsencode(value)) for key, value in secrets.items())
-    identifier, name = run_id.encode(), job.name.encode("utf-8", "surrogateescape")
-    host, scheduled = node.encode(), (scheduled_for or "").encode()
-    for prefix in PREFIXES:
-        environment[prefix + b"RUN_ID"] = identifier
-        environment[prefix + b"JOB_NAME"] = name
-        environment[prefix + b"HOST"] = host
-        environment[prefix + b"ATTEMPT"] = b"%d" % attempt
-        environment[prefix + b"SCHEDULED_AT"] = scheduled
+    ours = (run_id.encode(), job.name.encode("utf-8", "surrogateescape"), node.encode(), b"%d" % attempt,
+            (scheduled_for or "").encode())
+    for names in NAMES:
+        environment.update(zip(names, ours, strict=True))
     return Plan(
         argv=tuple([os.fsencode(part) for part in argv]),
         environment=environment,

@@ -52,8 +52,7 @@ class Supervisors:
         self._next_number = 0
         self._growth: asyncio.TimerHandle | None = None
         self._trim: asyncio.TimerHandle | None = None
-        self._last_progress = 0.0
-        """The last end of a run, or when the first supervisors may have got so far."""
+        self._last_progress = 0.0  # the last end of a run, or when the first supervisors may have got so far
         self._last_busy = 0.0
         self._failed_forks = 0
         self._sizing = sizing.Sizing()
@@ -80,9 +79,7 @@ class Supervisors:
         """Start a run as soon as a supervisor is free, and the gate open; never waits. `fds` are (descriptor, number in
         the job) and are owned and closed by the pool from here on. With `keeping` the run outlives us."""
         self._next_run = (self._next_run + 1) & 0xFFFFFFFF
-        many = gate is not None or len(self._queue) > sizing.MINIMUM
-        encoded = request.encode(
-            self._next_run, plan, [target for _, target in fds], sizing.BUSY_PATIENCE_MS if many else 0, keeping)
+        encoded = request.encode(self._next_run, plan, [target for _, target in fds], sizing.PATIENCE_MS, keeping)
         held = Held(self, self._next_run, encoded, [fd for fd, _ in fds], post, keeping.log if keeping else None)
         if gate is not None and not gate.open:
             gate.waiting.append(held)
@@ -135,6 +132,11 @@ class Supervisors:
 
     # ---------------------------------------------------------------- pool
 
+    def warm_up(self) -> None:
+        """A run is coming: if it is the first, have its supervisors made while its intent is written."""
+        if self._zygote is None and not self._all:
+            self._fork(sizing.MINIMUM)
+
     def prefill(self, due: int) -> None:
         """Have supervisors ready for `due` runs that are about to start: for as many as are likely to be long ones."""
         missing = self._sizing.missing(due, len(self._idle) + self._expected)
@@ -146,8 +148,8 @@ class Supervisors:
             return
         if self._zygote is None:
             try:
-                self._zygote = Zygote(
-                    self._report_write, self._cgroup, self._next_number, self._descriptors, self._heard, self._words)
+                self._zygote = Zygote(self._report_write, self._cgroup, self._next_number, self._descriptors,
+                                      self._heard, self._words)
             except OSError as refused:
                 self._fork_failed(refused.errno or errno.EAGAIN)
                 return
@@ -243,8 +245,7 @@ class Supervisors:
         if supervisor.orphan:
             self._settle_words()
 
-    def _settle_words(self) -> None:
-        """A zygote that was killed says nothing any more; when all its supervisors are buried, we have seen it."""
+    def _settle_words(self) -> None:  # of a zygote that was killed: when its supervisors are buried, we have seen it
         if self._words is not None and not any(supervisor.orphan for supervisor in self._all.values()):
             self._words.settle(keep_last=self._zygote is not None)
 

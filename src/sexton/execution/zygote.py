@@ -25,6 +25,7 @@ BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from sexton.execution.birth.zygote import main; main()"
 )
+LOOK_SECONDS = 0.005
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
@@ -150,10 +151,27 @@ class Zygote:
         """Let go, and wait. True when the process has ended within the bound."""
         self.close()
         try:
-            await self._loop.run_in_executor(None, lambda: self._process.wait(seconds))
-        except subprocess.TimeoutExpired:
+            async with asyncio.timeout(seconds):
+                await self._ended()
+        except TimeoutError:
             return False
         return True
+
+    async def _ended(self) -> None:
+        try:
+            pidfd = os.pidfd_open(self._process.pid)
+        except OSError:  # no such call in this kernel, or a filter
+            while self._process.poll() is None:  # noqa: ASYNC110 (nobody tells us)
+                await asyncio.sleep(LOOK_SECONDS)
+            return
+        readable = asyncio.Event()
+        self._loop.add_reader(pidfd, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+        self._process.wait()
 
     def reap(self) -> None:
         self._process.poll()

@@ -25,6 +25,8 @@ class Trigger(Enum):
 class Phase(Enum):
     """Where a run is. `run/lifecycle.py` holds the table of allowed steps."""
 
+    __hash__ = object.__hash__  # members are one of a kind; Enum's own is slow, and each step looks some up
+
     QUEUED = "queued"
     """It waits for slots of its pool."""
     CLAIMED = "claimed"
@@ -174,7 +176,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     max_rss_bytes: int
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
+class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The identity of a run: written to the ledger before any process exists."""
 
     id: str
@@ -197,7 +199,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Of a run that had to ask a pool for slots."""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known of one run. While it lives the API builds one on the fly; at its end it is written once."""
 
     launch: Launch

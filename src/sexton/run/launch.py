@@ -87,6 +87,7 @@ class Launcher:
     def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,
                requested_by: str | None, gate: Gate | None = None, *, attempt: int = 1) -> Run:
         registry, clock = self.facilities.registry, self.facilities.clock
+        self.facilities.supervisors.warm_up()
         launch = self._launch_of(job, trigger, scheduled_for, requested_by, attempt)
         victims = frozenset(admission.victims) if isinstance(admission, Replace) else frozenset()
         run = Run(job, launch, clock, victims, gate)

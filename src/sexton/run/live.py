@@ -374,14 +374,15 @@ class Run:
             return self.stop
         return replace(self.stop, reason=self._masked(self.stop.reason))
 
-    def record(self) -> RunRecord:
-        """All that is known now. While the run lives, outcome and finished_at are None."""
+    def record(self, phase: Phase | None = None) -> RunRecord:
+        """All that is known now. While the run lives, outcome and finished_at are None. `phase` is what the record says
+        in place of the present one."""
         deadline_at = None
         if self.deadline is not None and self.started_at is not None and self.job.execution_timeout is not None:
             deadline_at = self.started_at + timedelta(seconds=self.job.execution_timeout)
         return RunRecord(
-            launch=self.launch, phase=self.phase, admitted_at=self.admitted_at, outcome=self.outcome, exit=self.exit,
-            exit_code=None if self.ended_mono is None else self.exit_code, stop=self._masked_stop(),
+            launch=self.launch, phase=phase or self.phase, admitted_at=self.admitted_at, outcome=self.outcome,
+            exit=self.exit, exit_code=None if self.ended_mono is None else self.exit_code, stop=self._masked_stop(),
             gone=self.all_gone(), verification=self.verification(), abandoned=self.abandoned,
             containment=self.containment, pid=self.pid, pid_started_ticks=self.pid_started_ticks,
             started_at=self.started_at, deadline_at=deadline_at,

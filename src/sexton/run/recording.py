@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from msgspec.structs import replace
-
 from sexton.execution.messages import Stream
 from sexton.model.errors import StoreError
 from sexton.model.run import Outcome, Phase, RunRecord
@@ -30,7 +28,7 @@ async def record(run: Run, daemon: Facilities) -> None:
         _decide(run)
         if run.capture is not None and run.capture.log is not None and run.capture.log.touched:
             await _finish_log(run)
-        made = replace(run.record(), phase=Phase.RECORDED)  # the run itself says so only when the ledger has it
+        made = run.record(Phase.RECORDED)  # the run itself says so only when the ledger has it
         await daemon.ledger.record(made)
         _forget(run)
     except StoreError as failure:

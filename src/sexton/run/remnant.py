@@ -54,8 +54,9 @@ class Remnant(Run):
             return Gone(state=GoneState.PROVEN, witnesses=(Witness.CRASH_SWEEP,))
         return Gone(state=GoneState.SURVIVORS, survivors=self.left)
 
-    def record(self) -> RunRecord:
-        return replace(self._written, stop=self.stop, gone=self.gone(), abandoned=self.abandoned)
+    def record(self, phase: Phase | None = None) -> RunRecord:
+        return replace(self._written, phase=phase or self._written.phase, stop=self.stop, gone=self.gone(),
+                       abandoned=self.abandoned)
 
 
 def is_alive(survivor: Survivor) -> bool:

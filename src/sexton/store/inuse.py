@@ -69,6 +69,7 @@ class StoreInUse:
         self.intending: set[str] = set()
         """Ids of the runs whose intents are being written."""
         self._reads, self._writes, self._talks = Tally(), Tally(), Tally()
+        self._counts_itself = isinstance(store, Counted)
 
     @property
     def now(self) -> Store:
@@ -80,6 +81,7 @@ class StoreInUse:
         """Everything goes to the other store from now on, which has to know the runs with these ids already; it may be
         one that was left and not closed yet. Returns the one that is left; it stays open."""
         left, self._now, self._put = self._now, to, None
+        self._counts_itself = isinstance(to, Counted)
         self._no_longer_left(to)
         for run in living:
             self._left.setdefault(run, set()).add(left)
@@ -142,6 +144,9 @@ class StoreInUse:
     def lost_notes(self) -> int:
         return self._now.lost_notes if isinstance(self._now, Counted) else 0
 
+    def _counted(self, tally: Tally, operation: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return operation if self._counts_itself else tally.count(operation)
+
     async def open(self) -> None:
         await self._now.open()
 
@@ -157,7 +162,7 @@ class StoreInUse:
     async def intend(self, launch: Launch) -> None:
         self.intending.add(launch.id)
         try:
-            await self._writes.count(self._now.intend(launch))
+            await self._counted(self._writes, self._now.intend(launch))
         finally:
             self.intending.discard(launch.id)
 
@@ -166,41 +171,41 @@ class StoreInUse:
 
     async def keep(self, record: RunRecord) -> None:
         store = self._now
-        await self._writes.count(store.keep(record))
+        await self._counted(self._writes, store.keep(record))
         if store is not self._now:  # we have moved while it wrote
             await self._now.keep(record)
 
     async def record(self, record: RunRecord) -> None:
         store = self._now
-        await self._writes.count(store.record(record))
+        await self._counted(self._writes, store.record(record))
         if store is not self._now:
             await self._now.record(record)
         self._pay(record)
 
     async def unfinished(self) -> Sequence[RunRecord]:
-        return await self._reads.count(self._now.unfinished())
+        return await self._counted(self._reads, self._now.unfinished())
 
     async def get(self, run_id: str) -> RunRecord | None:
-        return await self._reads.count(self._now.get(run_id))
+        return await self._counted(self._reads, self._now.get(run_id))
 
     async def known(self, run_ids: Sequence[str]) -> frozenset[str]:
-        return await self._reads.count(self._now.known(run_ids))
+        return await self._counted(self._reads, self._now.known(run_ids))
 
     async def history(self, job: str, limit: int) -> JobHistory:
-        return await self._reads.count(self._now.history(job, limit))
+        return await self._counted(self._reads, self._now.history(job, limit))
 
     async def recent(self, per_job: int) -> Mapping[str, JobHistory]:
-        return await self._reads.count(self._now.recent(per_job))
+        return await self._counted(self._reads, self._now.recent(per_job))
 
     async def runs(
         self, *, job: str | None = None, outcome: Outcome | None = None, node: str | None = None, limit: int,
         before: str | None = None, after: str | None = None,
     ) -> Sequence[RunRecord]:
-        return await self._reads.count(
+        return await self._counted(self._reads,
             self._now.runs(job=job, outcome=outcome, node=node, limit=limit, before=before, after=after))
 
     async def prune(self, job: str, keep: int) -> Sequence[str]:
-        return await self._writes.count(self._now.prune(job, keep))
+        return await self._counted(self._writes, self._now.prune(job, keep))
 
     @property
     def queue(self) -> Queue | None:
@@ -210,14 +215,14 @@ class StoreInUse:
     # ---------------------------------------------------------------- JobState
 
     async def get_state(self, job: str, key: str) -> str | None:
-        return await self._reads.count(self._now.get_state(job, key))
+        return await self._counted(self._reads, self._now.get_state(job, key))
 
     async def states(self, key: str) -> Mapping[str, str]:
-        return await self._reads.count(self._now.states(key))
+        return await self._counted(self._reads, self._now.states(key))
 
     async def put_state(self, job: str, key: str, value: str) -> None:
         store = self._now
-        await self._writes.count(store.put_state(job, key, value))
+        await self._counted(self._writes, store.put_state(job, key, value))
         if store is not self._now:
             await self._now.put_state(job, key, value)
         elif self._put is not None:
@@ -226,49 +231,49 @@ class StoreInUse:
     # ---------------------------------------------------------------- Coordination
 
     async def claim(self, name: str, by: NodeIdentity, ttl: float, *, heir_of: str | None = None) -> Granted | Denied:
-        return await self._talks.count(self._now.claim(name, by, ttl, heir_of=heir_of))
+        return await self._counted(self._talks, self._now.claim(name, by, ttl, heir_of=heir_of))
 
     async def renew(self, lease: Lease, ttl: float) -> Granted | Denied:
-        return await self._talks.count(self._now.renew(lease, ttl))
+        return await self._counted(self._talks, self._now.renew(lease, ttl))
 
     async def release(self, lease: Lease) -> bool:
-        return await self._talks.count(self._now.release(lease))
+        return await self._counted(self._talks, self._now.release(lease))
 
     async def read(self, name: str) -> Denied | None:
-        return await self._talks.count(self._now.read(name))
+        return await self._counted(self._talks, self._now.read(name))
 
     async def send(self, signal: Signal) -> None:
-        await self._talks.count(self._now.send(signal))
+        await self._counted(self._talks, self._now.send(signal))
 
     async def take(self, me: str) -> Sequence[Signal]:
-        return await self._talks.count(self._now.take(me))
+        return await self._counted(self._talks, self._now.take(me))
 
     async def signalled(self, me: str, within: float) -> None:
         await self._now.signalled(me, within)
 
     async def announce(self, facts: NodeFacts) -> None:
-        await self._talks.count(self._now.announce(facts))
+        await self._counted(self._talks, self._now.announce(facts))
 
     async def leave(self, node: str) -> None:
-        await self._talks.count(self._now.leave(node))
+        await self._counted(self._talks, self._now.leave(node))
 
     async def nodes(self) -> Sequence[Presence]:
-        return await self._talks.count(self._now.nodes())
+        return await self._counted(self._talks, self._now.nodes())
 
     async def claim_fire(self, job: str, scheduled_for: datetime, by: NodeIdentity) -> bool:
-        return await self._talks.count(self._now.claim_fire(job, scheduled_for, by))
+        return await self._counted(self._talks, self._now.claim_fire(job, scheduled_for, by))
 
     async def claim_fires(self, wanted: Sequence[Occurrence], by: NodeIdentity, most: int) -> Claimed:
-        return await self._talks.count(self._now.claim_fires(wanted, by, most))
+        return await self._counted(self._talks, self._now.claim_fires(wanted, by, most))
 
     async def fired(self, job: str, since: datetime) -> Sequence[Fire]:
-        return await self._talks.count(self._now.fired(job, since))
+        return await self._counted(self._talks, self._now.fired(job, since))
 
     async def forget_fires(self, before: datetime) -> None:
-        await self._talks.count(self._now.forget_fires(before))
+        await self._counted(self._talks, self._now.forget_fires(before))
 
     async def unfinished_of(self, node: str) -> Sequence[RunRecord]:
-        return await self._reads.count(self._now.unfinished_of(node))
+        return await self._counted(self._reads, self._now.unfinished_of(node))
 
     async def news(self, per_job: int) -> Mapping[str, JobHistory]:
-        return await self._reads.count(self._now.news(per_job))
+        return await self._counted(self._reads, self._now.news(per_job))

@@ -76,11 +76,16 @@ def promise(facts: Facts) -> dict[str, Any]:
     }
 
 
+def _every_field(of: msgspec.Struct) -> dict[str, Any]:
+    """Also those that are as by default, which are left out where records are written."""
+    return {name: msgspec.to_builtins(getattr(of, name)) for name in of.__struct_fields__}
+
+
 def variables(facts: Facts, environment: Mapping[str, str]) -> dict[str, Any]:
     """The variables of a template. `environment` is the daemon's own; the job's variables lie over it."""
     job, record, output = facts.job, facts.record, facts.output()
     usage = record.usage
-    run = msgspec.to_builtins(record)
+    run = {**_every_field(record), "launch": _every_field(record.launch)}
     return {
         "name": job.name,
         "success": facts.success,
