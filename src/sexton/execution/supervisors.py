@@ -139,8 +139,7 @@ class Supervisors:
 
     def prefill(self, due: int) -> None:
         """Have supervisors ready for `due` runs that are about to start: for as many as are likely to be long ones."""
-        missing = self._sizing.missing(due, len(self._idle) + self._expected)
-        if missing > 0:
+        if (missing := self._sizing.missing(due, len(self._idle) + self._expected)) > 0:
             self._fork(missing)
 
     def _fork(self, count: int) -> None:
@@ -157,14 +156,12 @@ class Supervisors:
         self._next_number += count
         self._last_busy = self._loop.time()
         self._zygote.fork(count)
-        if self._trim is None:
-            self._trim = self._loop.call_later(sizing.TRIM_EVERY, self._trim_pool)
+        self._trim = self._trim or self._loop.call_later(sizing.TRIM_EVERY, self._trim_pool)
 
     def _want_growth(self) -> None:
-        if len(self._all) + self._expected < sizing.MINIMUM:
-            self._fork(sizing.MINIMUM - len(self._all) - self._expected)
-        if self._growth is None:
-            self._growth = self._loop.call_later(sizing.GROW_PATIENCE, self._grow)
+        if (missing := sizing.MINIMUM - len(self._all) - self._expected) > 0:
+            self._fork(missing)
+        self._growth = self._growth or self._loop.call_later(sizing.GROW_PATIENCE, self._grow)
 
     def _grow(self) -> None:
         self._growth = None
