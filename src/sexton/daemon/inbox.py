@@ -38,7 +38,7 @@ class Inbox:
                 continue
             try:
                 for signal in await bounded(self._signals.take(self._me)):
-                    self.obey(signal)
+                    await self.obey(signal)
                 self.problem = None
                 await bounded(self._signals.signalled(self._me, WAIT_SECONDS))
             except StoreError as failure:
@@ -47,13 +47,13 @@ class Inbox:
                 self.problem = str(failure)
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    def obey(self, signal: Signal) -> None:
+    async def obey(self, signal: Signal) -> None:
         """A request about something that is not here (any more) does nothing, and that is logged."""
         match signal.kind:
             case SignalKind.CANCEL:
                 self._cancel(signal)
             case SignalKind.YIELD:
-                self._yield(signal)
+                await self._yield(signal)
             case SignalKind.ABANDON:
                 self._abandon(signal)
             case _:
@@ -76,11 +76,12 @@ class Inbox:
             return
         run.mailbox.post(AbandonRequested(signal.reason, signal.requested_by))
 
-    def _yield(self, signal: Signal) -> None:
-        """The exact fence counts: a request to an earlier holder concerns nobody."""
-        found = [(job, held) for job, held in self._slots.held() if held.lost is None
-                 and held.lease.name == signal.lease and held.lease.fence == signal.fence]
-        if not found:
+    async def _yield(self, signal: Signal) -> None:
+        """The exact fence counts: a request to an earlier holder concerns nobody. That we are the earlier one we may
+        not know yet, if we were stopped or cut off for as long as a slot lives."""
+        found = [(job, held) for job, held in self._slots.held()
+                 if held.lease.name == signal.lease and held.lease.fence == signal.fence]
+        if not found or not await self._slots.is_ours(found[0][0]):
             logger.info("node %s asked for slot %s as it was before (fence %s)", signal.sender, signal.lease,
                         signal.fence)
             return

@@ -117,6 +117,14 @@ class Slots:
         return held is not None and run_id in held.runs and (
             held.lost is not None or boottime() >= held.trusted_until)
 
+    async def is_ours(self, job: str) -> bool:
+        """Whether the slot is this node's now. If it cannot be trusted any more the store is asked; one that does not
+        answer changes nothing."""
+        held = self._held.get(job)
+        if held is not None and held.lost is None and boottime() >= held.trusted_until:
+            await self._renew(job, held)
+        return self.of(job) is not None
+
     async def claim(self, job: str, run_id: str, heir_of: str | None = None) -> Granted | Denied:
         """Ask the store for the slot. Raises StoreError when it does not answer in time, or not at all."""
         async with self._locks.setdefault(job, asyncio.Lock()):

@@ -105,10 +105,30 @@ async def test_a_request_to_another_fence_is_inert(
     granted = await slots.claim("j", run.id)
     assert isinstance(granted, Granted)
     inbox = Inbox(store, HERE.id, registry, slots)
-    inbox.obey(Signal(to=HERE.id, kind=SignalKind.YIELD, sender="there", lease=slot_name("j"),
-                      fence=granted.lease.fence + change))
+    await inbox.obey(Signal(to=HERE.id, kind=SignalKind.YIELD, sender="there", lease=slot_name("j"),
+                            fence=granted.lease.fence + change))
     assert [request.cause for request in stops(run)] == ([StopCause.REPLACED] if obeyed else [])
     assert not stranger.mailbox.waiting, "it does not run under the lease"
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_who_wakes_up_asks_whose_the_slot_is_before_it_yields(store: FlakyStore, taken: bool) -> None:
+    """A node was stopped for longer than its slot lives, and finds a request to yield: if the slot is another's by now
+    the request is stale, and the run is one whose slot was taken over; otherwise it is meant."""
+    slots, registry = Slots(store, HERE, lambda: 0.1), Registry()  # nobody renews
+    run = a_run(registry)
+    granted = await slots.claim("j", run.id)
+    assert isinstance(granted, Granted)
+    await until_true(lambda: slots.is_doubtful("j", run.id))
+    if taken:
+        async with asyncio.timeout(5.0):
+            while not isinstance(await store.claim(slot_name("j"), THERE, TTL), Granted):
+                await asyncio.sleep(0.005)
+    await Inbox(store, HERE.id, registry, slots).obey(
+        Signal(to=HERE.id, kind=SignalKind.YIELD, sender="there", lease=slot_name("j"), fence=granted.lease.fence))
+    assert [request.cause for request in stops(run)] == ([] if taken else [StopCause.REPLACED])
+    assert slots.lost == int(taken)
+    await slots.close()
 
 
 def facilities(store: FlakyStore, slots: Slots, registry: Registry, *, fail_closed: bool) -> Facilities:
