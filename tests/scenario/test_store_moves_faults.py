@@ -267,6 +267,7 @@ def test_a_peer_on_either_store_reaches_the_run(nodes: Nodes, by: str, how: str)
     assert move(a, job, elsewhere(nodes))[0] == 200
     until(lambda: a.slot()["held"], what="the slot in the new store")
     assert a.http("GET", "/health")[1]["stores_left"][0]["runs"] == [run]
+    assert "\nsexton_stores_left 1.0\n" in a.http("GET", "/metrics")[1]
     for one in (a, b, c):
         until(lambda one=one: one.run(run)["phase"] == "running", what=f"the run, as {one.name} sees it")
     assert "told" in a.http("GET", f"/runs/{run}/log")[1]
@@ -282,6 +283,8 @@ def test_a_peer_on_either_store_reaches_the_run(nodes: Nodes, by: str, how: str)
     assert "told" in a.http("GET", f"/runs/{run}/log")[1]
     until(lambda: not a.http("GET", "/health")[1]["stores_left"], what="nothing more is owed")
     assert a.http("GET", "/health")[1]["ends_untold"] == 0
+    figures = a.http("GET", "/metrics")[1]
+    assert "\nsexton_stores_left 0.0\n" in figures and "\nsexton_untold_ends_total 0.0\n" in figures
 
 
 @KINDS

@@ -51,6 +51,10 @@ class _Collector:
                                 value=float(health.store_problem is None))
         yield GaugeMetricFamily("sexton_unwritten_records", "Records that wait for the store",
                                 value=health.unwritten_records)
+        yield GaugeMetricFamily("sexton_stores_left", "Stores that a reload has left and that are owed something",
+                                value=len(health.stores_left))
+        yield CounterMetricFamily("sexton_untold_ends", "Ends of runs that a store that was left could not be told",
+                                  value=health.ends_untold)
         yield GaugeMetricFamily("sexton_api_connections", "Open connections to the API", value=health.connections.open)
         yield CounterMetricFamily("sexton_api_connections_closed_idle", "Idle ones closed for new ones",
                                   value=health.connections.closed_idle)
