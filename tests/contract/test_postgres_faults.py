@@ -17,7 +17,7 @@ from test_coordination import signal as request_of
 from postgres_server import PostgresServer
 from sexton.model.errors import StoreError
 from sexton.store.coordination import Denied, Granted
-from sexton.store.postgres import PostgresStore
+from sexton.store.postgres import PostgresStore, writer
 from sexton.store.postgres import database as module
 from sexton.store.postgres.database import schema_of
 
@@ -38,6 +38,26 @@ async def works_again(store: PostgresStore) -> None:
                 return
             except StoreError:
                 await asyncio.sleep(0.1)
+
+
+async def test_trouble_ends_without_another_write(
+    postgres: PostgresServer, store: PostgresStore, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The write that failed may have been the last for hours: a store that works again says so all the same."""
+    monkeypatch.setattr(writer, "PROBE_SECONDS", 0.2)
+    await store.record(recorded(1))
+    postgres.kill()
+    try:
+        with pytest.raises(StoreError, match="database"):
+            await store.record(recorded(2))
+        await asyncio.sleep(0.5)
+        assert store.problem is not None, "it was tried, and does not work"
+    finally:
+        postgres.start()
+    async with asyncio.timeout(PATIENCE):
+        while store.problem is not None:
+            await asyncio.sleep(0.05)
+    assert ids(await store.runs(limit=9)) == [run_id(1)]
 
 
 async def test_a_server_that_was_killed_is_used_again(postgres: PostgresServer, store: PostgresStore) -> None:

@@ -108,8 +108,13 @@ async def test_a_lost_file_system_is_not_written_beside(small_disk: Path) -> Non
         assert os.listdir(small_disk) == []
 
 
-async def test_a_full_disk_is_a_problem_until_a_write_succeeds(small_disk: Path) -> None:
-    """`problem` names it, and the next write that succeeds clears it."""
+@pytest.mark.parametrize("idle", [False, True])
+async def test_a_full_disk_is_a_problem_until_a_write_succeeds(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, idle: bool,
+) -> None:
+    """`problem` names it, and the next write that succeeds clears it: also one that nobody has asked for, because the
+    write that failed may have been the last for hours."""
+    monkeypatch.setattr(writer, "LOOK_SECONDS", 0.05 if idle else 60.0)
     async with opened(SqliteStore(small_disk)) as store:
         await store.record(recorded(1))
         filler = small_disk / "filler"
@@ -120,6 +125,12 @@ async def test_a_full_disk_is_a_problem_until_a_write_succeeds(small_disk: Path)
             for number in range(2, 100):
                 await store.record(recorded(number))
         assert "full" in (store.problem or "")
+        if idle:
+            await asyncio.sleep(0.2)
+            assert "full" in (store.problem or ""), "it was tried, and is full"
         filler.unlink()
-        await store.record(recorded(200))
+        if idle:
+            await settled(store, False)
+        else:
+            await store.record(recorded(200))
         assert store.problem is None

@@ -7,6 +7,7 @@ SEXTON_SOAK_RUNS says how many: on an idle machine the default takes a quarter o
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -168,6 +169,7 @@ async def soak(tmp_path: Path) -> AsyncIterator[Soak]:
 async def test_nothing_is_left(soak: Soak) -> None:
     """After thousands of runs of every kind all is as it was after the first few, every run has its record with the
     outcome of its kind, and each is proven gone (but for what was left behind on purpose, which has ended since)."""
+    gc.collect()  # loops of earlier tests, and their descriptors
     tag = new_tag()
     every = kinds(tag)
     jobs = [job for job, _ in every.values()]

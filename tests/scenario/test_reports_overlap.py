@@ -105,7 +105,7 @@ def test_21_a_cancel_ends_the_whole_chain(rig: Rig, tmp_path: Path) -> None:
     again = rig.fire("deep")
     assert rig.recorded(run)["outcome"] == "cancelled" and not tail.exists()
     until(lambda: living(tag), 10, "the second run")
-    assert rig.run(again)["phase"] == "running"
+    until(lambda: rig.run(again)["phase"] == "running", what="its start is told")
     rig.http("POST", f"/runs/{again}/cancel?wait=10")
     assert living(tag) == []
 

@@ -14,7 +14,7 @@ FIRST_RUN_SECONDS = 0.02
 """What a supervisor's first run may take more: its own preparation and memory that nobody has touched yet."""
 TRIM_EVERY = 5.0
 QUIET_BEFORE_TRIM = 60.0
-PATIENCE_MS = 20
+PATIENCE_MS = 10
 """The start of a run is told so much later, with its own instant, or with its end: a short run is taken in once."""
 LONG_SECONDS = 0.3
 """A run that lasts longer needs a supervisor of its own at its instant; short ones share a few, and start sooner that

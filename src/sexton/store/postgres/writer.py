@@ -24,6 +24,8 @@ MOST_CHANGES_PER_COMMIT: Final = 512
 REPEATED_SECONDS, MOST_REPEATED = 60.0, 1000
 """Of records that are written once more after a failover: how old they may be, and how many there are at most."""
 REPEAT_AGAIN_SECONDS: Final = 5.0
+PROBE_SECONDS: Final = 5.0
+"""How often, while nothing can be written and nothing is to be, it is tried whether that is still so."""
 
 Answer = Sequence[str] | None
 _Pending = tuple[Change, "asyncio.Future[Answer] | None"]
@@ -87,10 +89,38 @@ class Writer:
     async def _work(self) -> None:
         while self._queue or not self._stopping:
             if not self._queue:
-                self._asked.clear()
-                await self._asked.wait()
+                await self._until_asked()
                 continue
             await self._write(self._take())
+
+    async def _until_asked(self) -> None:
+        self._asked.clear()
+        while True:
+            try:
+                async with asyncio.timeout(None if self.problem is None else PROBE_SECONDS):
+                    await self._asked.wait()
+                return
+            except TimeoutError:
+                await self._probe()
+
+    async def _probe(self) -> None:
+        """A commit of nothing, which the server writes to its log all the same: the failed write may have been the last
+        for hours."""
+        async def write(connection: Connection) -> None:
+            async with connection.transaction():
+                await connection.execute("SELECT txid_current()")
+
+        try:
+            await self._database.run(write)
+        except StoreError as failure:
+            self.problem = str(failure)
+        else:
+            self._works()
+
+    def _works(self) -> None:
+        if self.problem is not None:
+            log.warning("the database takes records again")
+            self.problem = None
 
     def _take(self) -> list[_Pending]:
         taken: list[_Pending] = []
@@ -114,9 +144,7 @@ class Writer:
         except Exception as bug:  # nothing may end this task while somebody waits for it
             self._fail(pending, StoreError(f"the ledger could not be written: {bug}"))
             return
-        if self.problem is not None:
-            log.warning("the database takes records again")
-            self.problem = None
+        self._works()
         now = self._loop.time()
         for change, waiter in pending:
             if isinstance(change, Record):

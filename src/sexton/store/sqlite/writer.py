@@ -199,14 +199,16 @@ class Writer:
             self._take_up(fresh)
 
     def _look(self) -> None:
-        """Nothing is to be written: is the ledger still there?"""
+        """Nothing is to be written: is the ledger still there? Can it be written again, if it could not?"""
         try:
             self._find_ledger()
+            if self._problem is not None and not self._misplaced:
+                (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+                self._connection.execute(f"PRAGMA user_version = {version}")  # a page is written, whatever it says
         except Exception as failure:
             self._trouble(failure)
         else:
-            if self._misplaced:
-                self._settled()  # any other trouble ends with a commit
+            self._settled()
 
     def _trouble(self, failure: Exception) -> None:
         if self._problem is None:
