@@ -88,13 +88,15 @@ MUTANTS = (
 
 
 def mutated(folder: Path, changes: tuple[Change, ...]) -> None:
-    """A copy of the package with the changes."""
+    """A copy of the package with the changes; what was compiled comes along, because that takes seconds."""
     copy = folder / "sexton"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy)
     for name, old, new in changes:
         text = (copy / name).read_text()
         assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
         (copy / name).write_text(text.replace(old, new))
+        for compiled in (copy / name).parent.glob(f"__pycache__/{(copy / name).stem}.*"):
+            compiled.unlink()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.off)
