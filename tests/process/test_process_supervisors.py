@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rig import living, new_tag
 
-from sexton.execution import cgroup
+from sexton.execution import cgroup, sizing
 from sexton.execution.birth import wire
 from sexton.execution.held import Held
 from sexton.execution.messages import (
@@ -137,6 +137,22 @@ async def test_the_forced_step_leaves_nothing(pool: Supervisors, how: str) -> No
     emptied = await box.until(Emptied)
     assert living(tag) == []
     assert isinstance(emptied, Emptied) and emptied.cgroup_empty is not False
+
+
+async def test_a_start_is_told_with_the_end_of_a_short_run(
+    pool: Supervisors, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within the patience it is no news of its own; where the deadline is near it is told at once."""
+    monkeypatch.setattr(sizing, "PATIENCE_MS", 60_000)
+    held, box = start(pool, plan("/bin/sleep", "60", hasty=True))
+    await box.until(Started, seconds=10)
+    held.kill()
+    await box.until(Emptied)
+    _, box = start(pool, plan("/bin/sleep", "0.2"))
+    started = await box.until(Started)
+    assert isinstance(started, Started) and any(isinstance(message, Exited) for message in box.messages)
+    exited = await box.until(Exited)
+    assert isinstance(exited, Exited) and exited.at - started.at >= 0.2, "each has its own instant"
 
 
 async def test_exit_codes_and_signals_are_the_kernels(pool: Supervisors) -> None:

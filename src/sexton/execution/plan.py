@@ -24,6 +24,8 @@ NICE = {
 }
 
 
+HASTY_SECONDS = 0.5
+
 logger = logging.getLogger("sexton.run")
 
 NAMES = tuple(
@@ -49,6 +51,8 @@ class Plan(msgspec.Struct, frozen=True):
     stdin: bytes | None
     confined: tuple[Any, ...] | None = None
     """The limits and the measuring, as `birth/confine.py` takes them; None costs a run nothing."""
+    hasty: bool = False
+    """Its deadline is so near that its start must be known at once."""
 
 
 @lru_cache(maxsize=256)
@@ -121,4 +125,5 @@ def plan(
         nice=nice_of(job.priority),
         stdin=job.stdin.encode() if job.stdin is not None else None,
         confined=confined,
+        hasty=job.execution_timeout is not None and job.execution_timeout < HASTY_SECONDS,
     )

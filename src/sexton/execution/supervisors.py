@@ -79,7 +79,8 @@ class Supervisors:
         """Start a run as soon as a supervisor is free, and the gate open; never waits. `fds` are (descriptor, number in
         the job) and are owned and closed by the pool from here on. With `keeping` the run outlives us."""
         self._next_run = (self._next_run + 1) & 0xFFFFFFFF
-        encoded = request.encode(self._next_run, plan, [target for _, target in fds], sizing.PATIENCE_MS, keeping)
+        patience = 0 if plan.hasty else sizing.PATIENCE_MS
+        encoded = request.encode(self._next_run, plan, [target for _, target in fds], patience, keeping)
         held = Held(self, self._next_run, encoded, [fd for fd, _ in fds], post, keeping.log if keeping else None)
         if gate is not None and not gate.open:
             gate.waiting.append(held)
