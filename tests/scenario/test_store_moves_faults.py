@@ -132,11 +132,11 @@ def test_a_retry_waits_in_one_store_only(rig: Rig, tmp_path: Path, kind: str) ->
         rig.stop()
         rig.write(jobs, state=state)
         rig.start()
-        assert (rig.job()["retry"] is not None) is waits, state
+        until(lambda waits=waits: (rig.job()["retry"] is not None) is waits, what=f"what waits in {state}")
     moved(rig, jobs, old)
     rig.stop()
     rig.start()
-    assert rig.job()["retry"] is not None
+    until(lambda: rig.job()["retry"] is not None, what="the retry, taken up again")
     assert "after the move of the store" not in rig.log()
 
 
