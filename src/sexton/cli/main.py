@@ -8,13 +8,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from sexton.cli.arguments import DEFAULT_CONFIG, make_parser
+from sexton.cli.arguments import DEFAULT_CONFIG, is_daemon, make_parser
 from sexton.cli.exits import Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = make_parser()
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parser = make_parser(commands=not is_daemon(given))
+    options = parser.parse_args(given)
     config = options.config or DEFAULT_CONFIG
     if options.command is None and not (options.validate_config or options.job_set_id):
         from sexton.cli.daemon import run_daemon

@@ -12,5 +12,6 @@ MODULE = "sexton.daemon.loading"
 def begin(path: str) -> subprocess.Popen[bytes]:
     """Start loading `path`."""
     return subprocess.Popen(
-        [sys.executable, "-m", MODULE, path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-P", "-m", MODULE, path],  # -P: no module of the folder that we were started in
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
