@@ -24,8 +24,9 @@ MOST_CHANGES_PER_COMMIT: Final = 512
 REPEATED_SECONDS, MOST_REPEATED = 60.0, 1000
 """Of records that are written once more after a failover: how old they may be, and how many there are at most."""
 REPEAT_AGAIN_SECONDS: Final = 5.0
-PROBE_SECONDS: Final = 5.0
-"""How often, while nothing can be written and nothing is to be, it is tried whether that is still so."""
+PROBE_SECONDS, PROBE_ANSWER_SECONDS = 5.0, 2.0
+"""How often, while nothing can be written and nothing is to be, it is tried whether that is still so; and how long a write
+that comes meanwhile, or the end, may wait for that."""
 
 Answer = Sequence[str] | None
 _Pending = tuple[Change, "asyncio.Future[Answer] | None"]
@@ -111,7 +112,7 @@ class Writer:
                 await connection.execute("SELECT txid_current()")
 
         try:
-            await self._database.run(write)
+            await self._database.run(write, PROBE_ANSWER_SECONDS)
         except StoreError as failure:
             self.problem = str(failure)
         else:
