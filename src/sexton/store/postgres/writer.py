@@ -25,8 +25,8 @@ REPEATED_SECONDS, MOST_REPEATED = 60.0, 1000
 """Of records that are written once more after a failover: how old they may be, and how many there are at most."""
 REPEAT_AGAIN_SECONDS: Final = 5.0
 PROBE_SECONDS, PROBE_ANSWER_SECONDS = 5.0, 2.0
-"""How often, while nothing can be written and nothing is to be, it is tried whether that is still so; and how long a write
-that comes meanwhile, or the end, may wait for that."""
+"""How often, while nothing can be written and nothing is to be, it is tried whether that is still so; and how long a
+write that comes meanwhile, or the end, may wait for that."""
 
 Answer = Sequence[str] | None
 _Pending = tuple[Change, "asyncio.Future[Answer] | None"]
