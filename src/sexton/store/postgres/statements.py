@@ -11,6 +11,9 @@ INTEND = """
 INSERT INTO {schema}.run (id, job, daemon, body)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) ON CONFLICT (id) DO NOTHING
 """
+# Refused where a write would be: no such table, no right to it, a session that only reads.
+PROBE = "UPDATE {schema}.run SET body = body WHERE false"
+
 NOTE = """
 UPDATE {schema}.run SET body = new.body, daemon = new.daemon
 FROM unnest(%s::text[], %s::text[], %s::text[]) AS new (body, daemon, id)

@@ -105,15 +105,16 @@ class Writer:
                 await self._probe()
 
     async def _probe(self) -> None:
-        """A commit of nothing, which the server writes to its log all the same: the failed write may have been the last
-        for hours."""
+        """A write that changes nothing, and is waited for as any other, also by a standby: the failed one may have been
+        the last for hours."""
         async def write(connection: Connection) -> None:
             async with connection.transaction():
-                await connection.execute("SELECT txid_current()")
+                await connection.execute(self._database.statement(statements.PROBE))
+                await connection.execute("SELECT pg_logical_emit_message(true, 'sexton', '')")
 
         try:
             await self._database.run(write, PROBE_ANSWER_SECONDS)
-        except StoreError as failure:
+        except Exception as failure:  # nothing may end this task, as in `_write`
             self.problem = str(failure)
         else:
             self._works()
