@@ -60,6 +60,24 @@ async def test_trouble_ends_without_another_write(
     assert ids(await store.runs(limit=9)) == [run_id(1)]
 
 
+async def test_a_probe_is_refused_where_records_are(
+    database: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that answers is not yet one that takes records: here their table is gone for a while."""
+    monkeypatch.setattr(writer, "PROBE_SECONDS", 0.05)
+    await store.record(recorded(1))
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as other:
+        await other.execute("ALTER TABLE sexton.run RENAME TO away")
+        with pytest.raises(StoreError):
+            await store.record(recorded(2))
+        await asyncio.sleep(0.5)
+        assert store.problem is not None, "it was tried, and is refused"
+        await other.execute("ALTER TABLE sexton.away RENAME TO run")
+        async with asyncio.timeout(PATIENCE):
+            while store.problem is not None:
+                await asyncio.sleep(0.05)
+
+
 async def test_a_server_that_was_killed_is_used_again(postgres: PostgresServer, store: PostgresStore) -> None:
     """What was acknowledged is there; a lease is still its holder's, with its fence; calls in between are errors."""
     await store.intend(launch(1))

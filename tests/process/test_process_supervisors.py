@@ -148,7 +148,7 @@ async def test_a_start_is_told_with_the_end_of_a_short_run(
     await box.until(Started, seconds=10)
     held.kill()
     await box.until(Emptied)
-    _, box = start(pool, plan("/bin/sleep", "0.2"))
+    _, box = start(pool, plan("/bin/sleep", "0.4"))  # the start is stamped a moment after the process has begun
     started = await box.until(Started)
     assert isinstance(started, Started) and any(isinstance(message, Exited) for message in box.messages)
     exited = await box.until(Exited)

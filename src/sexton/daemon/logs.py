@@ -206,6 +206,6 @@ class LogThread:
         """Write what is queued, but wait no longer than a stalled reader deserves; False when it stalls."""
         self._closing = True
         self._queue.put(None)
-        self._front.urgent.set()
+        self.hurry()
         self._thread.join(CLOSE_SECONDS)
         return not self._thread.is_alive()

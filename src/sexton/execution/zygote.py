@@ -158,6 +158,8 @@ class Zygote:
         return True
 
     async def _ended(self) -> None:
+        if self._process.poll() is not None:
+            return  # its pid may be another's by now
         try:
             pidfd = os.pidfd_open(self._process.pid)
         except OSError:  # no such call in this kernel, or a filter

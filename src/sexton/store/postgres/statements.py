@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from sexton.model.run import Outcome
 
+# Refused where a write would be: no such table, no right to it, a session that only reads.
+PROBE = "UPDATE {schema}.run SET body = body WHERE false"
+
 # What becomes of rows by their `batch.Effect`. A record is never overwritten by an intent or a note that comes late.
 # Each takes a list for every column, of any number of rows: one statement and one answer. (After a
 # pipeline, which psycopg makes of many, the server was seen not to keep its bound on idle transactions, `LET_GO`.)
@@ -11,9 +14,6 @@ INTEND = """
 INSERT INTO {schema}.run (id, job, daemon, body)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) ON CONFLICT (id) DO NOTHING
 """
-# Refused where a write would be: no such table, no right to it, a session that only reads.
-PROBE = "UPDATE {schema}.run SET body = body WHERE false"
-
 NOTE = """
 UPDATE {schema}.run SET body = new.body, daemon = new.daemon
 FROM unnest(%s::text[], %s::text[], %s::text[]) AS new (body, daemon, id)
