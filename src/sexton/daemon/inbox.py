@@ -31,21 +31,26 @@ class Inbox:
         self.problem: str | None = None
 
     async def run(self) -> None:
-        """For ever: take what comes, as soon as it comes."""
-        while True:
-            if not len(self._registry):
-                await asyncio.sleep(IDLE_SECONDS)
-                continue
-            try:
-                for signal in await bounded(self._signals.take(self._me)):
-                    await self.obey(signal)
-                self.problem = None
-                await bounded(self._signals.signalled(self._me, WAIT_SECONDS))
-            except StoreError as failure:
-                if self.problem is None:
-                    logger.warning("requests of other nodes cannot be heard now: %s", failure)
-                self.problem = str(failure)
-                await asyncio.sleep(AGAIN_SECONDS)
+        """For ever: take what comes, as soon as it comes. A request that must first ask the store does not hold up
+        those behind it."""
+        async with asyncio.TaskGroup() as obeying:
+            while True:
+                await self._take(obeying)
+
+    async def _take(self, obeying: asyncio.TaskGroup) -> None:
+        if not len(self._registry):
+            await asyncio.sleep(IDLE_SECONDS)
+            return
+        try:
+            for signal in await bounded(self._signals.take(self._me)):
+                obeying.create_task(self.obey(signal))
+            self.problem = None
+            await bounded(self._signals.signalled(self._me, WAIT_SECONDS))
+        except StoreError as failure:
+            if self.problem is None:
+                logger.warning("requests of other nodes cannot be heard now: %s", failure)
+            self.problem = str(failure)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def obey(self, signal: Signal) -> None:
         """A request about something that is not here (any more) does nothing, and that is logged."""

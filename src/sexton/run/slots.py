@@ -55,6 +55,11 @@ class HeldSlot:
         self.timers: tuple[asyncio.TimerHandle, ...] = ()
         """For the end of the trust, and for a while before it."""
 
+    @property
+    def doubtful(self) -> bool:
+        """Another node has it, or may have it by now."""
+        return self.lost is not None or boottime() >= self.trusted_until
+
     def stop_timers(self) -> None:
         for timer in self.timers:
             timer.cancel()
@@ -106,7 +111,7 @@ class Slots:
     def share(self, job: str, run_id: str) -> bool:
         """Use the slot that this node has already: a run that is replaced hands it to the one that replaces it."""
         held = self._held.get(job)
-        if held is None or not held.runs or held.lost is not None or boottime() >= held.trusted_until:
+        if held is None or not held.runs or held.doubtful:
             return False
         held.runs.add(run_id)
         return True
@@ -114,14 +119,13 @@ class Slots:
     def is_doubtful(self, job: str, run_id: str) -> bool:
         """The run has the slot, and so much time has passed since that another node may have it by now."""
         held = self._held.get(job)
-        return held is not None and run_id in held.runs and (
-            held.lost is not None or boottime() >= held.trusted_until)
+        return held is not None and run_id in held.runs and held.doubtful
 
     async def is_ours(self, job: str) -> bool:
         """Whether the slot is this node's now. If it cannot be trusted any more the store is asked; one that does not
         answer changes nothing."""
         held = self._held.get(job)
-        if held is not None and held.lost is None and boottime() >= held.trusted_until:
+        if held is not None and held.lost is None and held.doubtful:
             await self._renew(job, held)
         return self.of(job) is not None
 

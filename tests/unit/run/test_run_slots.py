@@ -45,11 +45,17 @@ class FlakyStore(MemoryStore):
 
     failing = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.answering = asyncio.Event()
+        self.answering.set()
+
     async def claim(self, *arguments: Any, **more: Any) -> Granted | Denied:
         self._check()
         return await super().claim(*arguments, **more)
 
     async def renew(self, *arguments: Any, **more: Any) -> Granted | Denied:
+        await self.answering.wait()
         self._check()
         return await super().renew(*arguments, **more)
 
@@ -129,6 +135,29 @@ async def test_who_wakes_up_asks_whose_the_slot_is_before_it_yields(store: Flaky
     assert [request.cause for request in stops(run)] == ([] if taken else [StopCause.REPLACED])
     assert slots.lost == int(taken)
     await slots.close()
+
+
+async def test_a_request_that_waits_for_the_store_holds_up_none_behind_it(store: FlakyStore) -> None:
+    """Whose an expired slot is takes as long as the store takes to answer; a cancel that came after is obeyed at
+    once."""
+    ttl = 0.1
+    slots, registry = Slots(store, HERE, lambda: ttl), Registry()  # nobody renews
+    held, other = a_run(registry), a_run(registry, "run-2")
+    granted = await slots.claim("j", held.id)
+    assert isinstance(granted, Granted)
+    await until_true(lambda: slots.is_doubtful("j", held.id))
+    store.answering.clear()
+    ttl = 60.0  # for so long an answer is waited for, at most ten seconds
+    await store.send(Signal(to=HERE.id, kind=SignalKind.YIELD, sender="there", lease=slot_name("j"),
+                            fence=granted.lease.fence))
+    await store.send(Signal(to=HERE.id, kind=SignalKind.CANCEL, sender="there", run=other.id))
+    listening = asyncio.create_task(Inbox(store, HERE.id, registry, slots).run())
+    await until_true(lambda: other.mailbox.waiting)
+    assert [request.cause for request in stops(other)] == [StopCause.CANCEL]
+    assert not held.mailbox.waiting
+    listening.cancel()
+    await asyncio.wait({listening})
+    assert listening.cancelled()
 
 
 def facilities(store: FlakyStore, slots: Slots, registry: Registry, *, fail_closed: bool) -> Facilities:
