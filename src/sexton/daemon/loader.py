@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from os.path import abspath, dirname
 
-MODULE = "sexton.daemon.loading"
+BOOT = "import sys; sys.path.append(sys.argv[1]); from sexton.daemon.loading import main; main(sys.argv[2])"
+PACKAGE_ROOT = dirname(dirname(dirname(abspath(__file__))))
 
 
 def begin(path: str) -> subprocess.Popen[bytes]:
     """Start loading `path`."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", MODULE, path],  # -P: no module of the folder that we were started in
+        # -P: no module of the folder that we were started in
+        [sys.executable, "-P", "-c", BOOT, PACKAGE_ROOT, path],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )

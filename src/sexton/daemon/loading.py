@@ -5,7 +5,6 @@ needs goes back to the system, and a file that breaks the parser breaks only the
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import msgspec
 
@@ -46,15 +45,12 @@ def load_here(path: str) -> Configuration:
     return load(path, environ=os.environ, check_schedule=check_schedule)
 
 
-def main() -> None:
+def main(path: str) -> None:
+    """In the child: the answer goes to standard output."""
     import os
 
-    answer = msgspec.msgpack.encode(load_here(sys.argv[1]))
+    answer = msgspec.msgpack.encode(load_here(path))
     view = memoryview(answer)
     while view:
         view = view[os.write(1, view):]
     os._exit(0)  # nothing to tidy up, and freeing a large tree takes longer than building it
-
-
-if __name__ == "__main__":
-    main()

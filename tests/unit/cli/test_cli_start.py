@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sexton.cli.arguments import is_daemon, make_parser
@@ -39,3 +41,11 @@ def test_no_module_of_the_folder_is_imported(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     configuration = finish(begin("jobs.yaml"))
     assert [job.name for job in configuration.jobs] == ["j"] and not configuration.errors
+
+
+def test_a_tree_that_is_not_installed_loads_its_own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that is run from a checkout has a loader of the same checkout, wherever Python looks for modules."""
+    monkeypatch.setattr(sys, "executable", sys._base_executable)
+    monkeypatch.setenv("PYTHONPATH", str(Path(msgspec.__file__).parents[1]))  # what is needed, but links to us count not
+    configuration = finish(begin("/dev/null"))
+    assert [finding.message for finding in configuration.findings if "loader" in finding.message] == []

@@ -43,6 +43,14 @@ def readable_on(number: int) -> int:
     return fd
 
 
+def drain(fd: int) -> None:
+    """Take what a descriptor of `readable_on` has to say: a signal is pending once, however often it came."""
+    try:
+        os.read(fd, 128)
+    except BlockingIOError:
+        pass
+
+
 class _CloneArgs(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)

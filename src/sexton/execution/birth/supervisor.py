@@ -204,7 +204,7 @@ class Supervisor:
                     self.say_start()
             for fd, event in events:
                 if fd == self.wake:
-                    self.drain_wake()
+                    kernel.drain(self.wake)
                 elif fd == self.confined.event:
                     self.look_at_memory()
                 else:
@@ -218,12 +218,6 @@ class Supervisor:
         if not self.killing:
             return self.confined.look_every
         return self.walk.pause(self.refused)
-
-    def drain_wake(self) -> None:
-        try:
-            os.read(self.wake, 4096)
-        except BlockingIOError:
-            pass
 
     def obey(self, event: int) -> None:
         try:

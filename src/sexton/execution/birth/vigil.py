@@ -172,7 +172,7 @@ class Vigil:
 
     def serve(self, fd: int) -> None:
         if fd == self.supervisor.wake:
-            self.supervisor.drain_wake()
+            kernel.drain(self.supervisor.wake)
         elif fd == self.supervisor.confined.event:
             self.supervisor.look_at_memory()
         elif fd == self.tap.news:

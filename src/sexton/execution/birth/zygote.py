@@ -56,9 +56,7 @@ class Zygote:
         kernel.name_process(b"sexton-zygote")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
-        self.wake, self.wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        self.wake = kernel.readable_on(signal.SIGCHLD)
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -68,7 +66,7 @@ class Zygote:
         while not (self.daemon_gone and not (set(self.supervisors.values()) - self.released) and not self.dead):
             for fd, _ in poll.poll(self.pause()):
                 if fd == self.wake:
-                    self.drain_wake()
+                    kernel.drain(self.wake)
                 elif not self.hear():
                     self.daemon_gone = True
                     self.kept_runs = any(kernel.name_of(pid) == b"sexton-keep" for pid in self.supervisors)
@@ -81,13 +79,6 @@ class Zygote:
                 self.say_last_words()
         if self.kept_runs:
             time.sleep(LINGER_SECONDS)  # for a later daemon that has lost a kept run to see that it was swept
-
-    def drain_wake(self) -> None:
-        try:
-            while os.read(self.wake, 4096):
-                pass
-        except BlockingIOError:
-            pass
 
     @staticmethod
     def let_go_of_output() -> None:
@@ -207,8 +198,7 @@ class Zygote:
     ) -> None:
         status = 70
         try:
-            signal.set_wakeup_fd(-1)
-            ours = (other.fileno(), self.control.fileno(), self.wake, self.wake_write)
+            ours = (other.fileno(), self.control.fileno(), self.wake)
             for fd in ours if self.words is None else (*ours, self.words):
                 os.close(fd)
             os.setsid()
