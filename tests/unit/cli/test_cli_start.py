@@ -46,6 +46,6 @@ def test_no_module_of_the_folder_is_imported(tmp_path: Path, monkeypatch: pytest
 def test_a_tree_that_is_not_installed_loads_its_own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that is run from a checkout has a loader of the same checkout, wherever Python looks for modules."""
     monkeypatch.setattr(sys, "executable", sys._base_executable)
-    monkeypatch.setenv("PYTHONPATH", str(Path(msgspec.__file__).parents[1]))  # what is needed, but links to us count not
+    monkeypatch.setenv("PYTHONPATH", str(Path(msgspec.__file__).parents[1]))  # what we need, not us
     configuration = finish(begin("/dev/null"))
     assert [finding.message for finding in configuration.findings if "loader" in finding.message] == []
