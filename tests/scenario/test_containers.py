@@ -3,10 +3,14 @@ ended and proven gone in each of them; `sexton doctor` says what each of them gi
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import json
 import os
+import platform
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +123,33 @@ def test_runs_end_and_are_proven_gone(kind: str, open_folder: Path) -> None:
         assert "Traceback" not in rig.log()
     finally:
         rig.close()
+
+
+def refuse_signalfd() -> None:
+    """In a child: a seccomp filter, as sandboxes have, answers EPERM to signalfd and signalfd4 of x86-64."""
+    load, equal, give = 0x20, 0x15, 0x06
+    program = b"".join(struct.pack("HBBI", *step) for step in (
+        (load, 0, 0, 0), (equal, 1, 0, 282), (equal, 0, 1, 289), (give, 0, 0, 0x00050000 | errno.EPERM),
+        (give, 0, 0, 0x7FFF0000)))
+    steps = ctypes.create_string_buffer(program)
+    libc = ctypes.CDLL(None, use_errno=True)
+    filtering = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(steps))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filtering, 0, 0) == 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows the numbers of one machine")
+def test_a_filter_that_refuses_signalfd_costs_nothing(rig: Rig) -> None:
+    """Ends are heard of all the same: runs are recorded, and an escaped tree is ended and proven gone."""
+    tag = new_tag()
+    rig.popen["preexec_fn"] = refuse_signalfd
+    rig.start([{"name": "j", "schedule": NEVER, "command": escape_artist(tag), "killTimeout": 0.1},
+               {"name": "quick", "schedule": NEVER, "command": "exit 4"}])
+    assert [rig.recorded(rig.fire("quick"))["exit_code"] for _ in range(3)] == [4, 4, 4]
+    run = rig.fire()
+    until(lambda: len(living(tag)) >= 5, 10, "the tree")
+    status, view = rig.http("POST", f"/runs/{run}/cancel?wait=20")
+    assert status == 200 and view["gone"]["state"] == "proven" and living(tag) == []
+    assert "Traceback" not in rig.log()
 
 
 @pytest.mark.parametrize("kind", KINDS)

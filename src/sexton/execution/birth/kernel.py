@@ -34,17 +34,21 @@ def hide_from_same_user() -> None:
 
 def readable_on(number: int) -> int:
     """A descriptor that is readable while the signal is pending, which is never delivered from here on: no handler, no
-    interrupted wait. The mask is inherited: whoever starts a program clears it. Raises OSError."""
+    interrupted wait. The mask is inherited: whoever starts a program clears it. Where a filter refuses signalfd, a
+    handler fills a pipe. Raises OSError."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
     wanted = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))(1 << (number - 1))
     fd: int = _libc.signalfd(-1, wanted, os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0:
-        raise OSError(ctypes.get_errno(), "signalfd")
+        fd, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
     return fd
 
 
 def drain(fd: int) -> None:
-    """Take what a descriptor of `readable_on` has to say: a signal is pending once, however often it came."""
+    """Take what a descriptor of `readable_on` has to say."""
     try:
         os.read(fd, 128)
     except BlockingIOError:
