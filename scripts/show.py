@@ -59,7 +59,7 @@ def living(tag: str) -> list[str]:
             except OSError:
                 continue
             if tag in words and state not in "ZX":
-                found.append(f"{entry.name}: {words.strip()}")
+                found.append(f"{entry.name}: {' '.join(words.split())}")
     return found
 
 
