@@ -100,6 +100,15 @@ def test_89_foreign_pages_change_nothing(rig: Rig, tmp_path: Path) -> None:
     assert marks.read_text().count("x") == len(served)
 
 
+def test_no_answer_tells_what_the_server_is_made_of(rig: Rig) -> None:
+    """No header names Python or the HTTP library with their versions, neither of answers nor of errors."""
+    rig.start([{"name": "j", "schedule": NEVER, "command": "true"}])
+    for method, path in (("GET", "/version"), ("GET", "/jobs"), ("GET", "/nothing"), ("POST", "/jobs/x/start")):
+        _, _, headers = raw(rig, method, path)
+        assert "Server" not in headers and "Sexton-Instance" in headers
+        assert not [value for value in headers.values() if "aiohttp" in value.lower() or "python" in value.lower()]
+
+
 def test_89_only_post_changes(rig: Rig) -> None:
     """Another method on a changing route is 405 and says which is allowed; nothing starts."""
     rig.start([{"name": "j", "schedule": NEVER, "command": "true"}])

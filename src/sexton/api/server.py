@@ -67,6 +67,7 @@ def make_app(control: Control, settings: WebSettings) -> web.Application:
 
 
 async def _stamp(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.pop("Server", None)  # which Python and which aiohttp concerns nobody
     response.headers["Sexton-Instance"] = INSTANCE
     for name, value in request.app[EXTRA_HEADERS].items():
         response.headers.setdefault(name, value)
