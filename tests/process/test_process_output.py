@@ -127,6 +127,25 @@ async def test_the_log_file_keeps_both_halves_within_its_cap(tmp_path: Path) -> 
     assert files.parts("01234567-run") == []
 
 
+def test_a_run_that_was_cut_off_is_forgotten_with_all_its_files(tmp_path: Path) -> None:
+    """A crash leaves the end of the output in files of its own: they go with the first, and nothing of others does;
+    where there never was a file, or no folder, nothing fails."""
+    files = OutputFiles(tmp_path / "output", 1 << 20)
+    folder = tmp_path / "output" / "012345"
+    folder.mkdir(parents=True)
+    cut, other = [folder / f"01234567-a.log{end}" for end in ("", ".0", ".2")], folder / "01234567-ab.log"
+    for path in (*cut, other):
+        path.write_text("x")
+    assert files.parts("01234567-a")[0] == cut[0] and set(files.parts("01234567-a")) == set(cut)
+    files.forget(["01234567-a", "01234567-none", "99999999-nowhere"])
+    (tmp_path / "file").write_text("")
+    nowhere = OutputFiles(tmp_path / "file", 1 << 20)
+    nowhere.forget(["01234567-a"])
+    files.close()
+    nowhere.close()
+    assert list(folder.iterdir()) == [other] and nowhere.parts("01234567-a") == []
+
+
 async def test_a_full_disk_costs_the_file_and_not_the_run(tmp_path: Path) -> None:
     """Output that cannot be written is counted; the run's output is read to its end."""
     blocked = tmp_path / "output"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from sexton.execution.birth.outfile import OutFile
+from sexton.execution.birth.outfile import OutFile, tails_of
 from sexton.execution.writer import WriterThread
 
 logger = logging.getLogger("sexton.output")
 
 HIGH_WATER = 4 * 1024 * 1024
 """Bytes that may wait for the disk before the run's pipes are left unread (the run then waits, not the daemon)."""
+
+ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 def log_name(run_id: str) -> str:
@@ -98,8 +101,11 @@ class OutputFiles:
     def parts(self, run_id: str) -> list[Path]:
         """The files that hold the output, in order; more than one while the run lives or after a crash."""
         path = self.path(run_id)
-        tails = sorted(path.parent.glob(f"{path.name}.?"), key=lambda part: part.stat().st_mtime_ns)
-        return [part for part in (path, *tails) if part.exists()]
+        written: list[tuple[int, Path]] = []
+        for tail in tails_of(str(path)):
+            with suppress(*ABSENT):
+                written.append((os.stat(tail).st_mtime_ns, Path(tail)))
+        return [part for part in (path, *(tail for _, tail in sorted(written))) if part.exists()]
 
     def folders(self) -> list[str]:
         """Newest first. Blocking, as `quiet`; raises OSError."""
@@ -123,13 +129,13 @@ class OutputFiles:
         """Delete the output of runs that the ledger has forgotten."""
 
         def delete() -> None:
-            for run_id in run_ids:
-                for part in self.parts(run_id):
-                    part.unlink(missing_ok=True)
-                try:
-                    self.path(run_id).parent.rmdir()
-                except OSError:
-                    pass  # others live there
+            for run_id in run_ids:  # by their names: a folder may have very many files of others
+                path = str(self.path(run_id))
+                for part in (path, *tails_of(path)):
+                    with suppress(*ABSENT):
+                        os.unlink(part)
+                with suppress(OSError):  # others live there
+                    os.rmdir(os.path.dirname(path))
 
         if run_ids:
             self._thread.put(delete)

@@ -11,6 +11,11 @@ LEAST_HALF = 4096
 COPY_BYTES = 1 << 20
 
 
+def tails_of(path: str) -> list[str]:
+    """The files that the end of the output may be in, while it is written and after a crash."""
+    return [f"{path}.{number}" for number in range(SEGMENTS)]
+
+
 class OutFile:
     """Half of `cap` bytes is for the beginning; of what follows, at least the last third of the cap stays."""
 
@@ -55,8 +60,8 @@ class OutFile:
             old, size = self._tails.pop(0)
             _unlink(old)
             self.dropped += size
-        free = {str(number) for number in range(SEGMENTS)} - {path[-1] for path, _ in self._tails}
-        path = f"{self.path}.{min(free)}"
+        taken = {path for path, _ in self._tails}
+        path = next(path for path in tails_of(self.path) if path not in taken)
         self._tail = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._tails.append((path, 0))
 
