@@ -62,6 +62,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     field: str
     kind: Kind
     nullable: bool = False
+    bare: bool = False
+    """`name:` with nothing behind it is null, as the reference daemon has it for a few options."""
     interpolate: bool = True
     minimum: float | None = None
     above: float | None = None

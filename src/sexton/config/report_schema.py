@@ -10,8 +10,8 @@ MAIL = Section(
     here="in `mail`",
     where="in `report.mail`",
     options=table(
-        Option(name="from", field="sender", kind=Kind.TEXT, nullable=True),
-        Option(name="to", field="to", kind=Kind.TEXT, nullable=True),
+        Option(name="from", field="sender", kind=Kind.TEXT, nullable=True, bare=True),
+        Option(name="to", field="to", kind=Kind.TEXT, nullable=True, bare=True),
         Option(name="smtpHost", field="smtp_host", kind=Kind.TEXT, nullable=True),
         Option(name="smtpPort", field="smtp_port", kind=Kind.INTEGER, minimum=1, maximum=65535),
         Option(name="tls", field="tls", kind=Kind.BOOLEAN),
@@ -80,7 +80,7 @@ SECRET = Section(
     options=table(
         Option(name="value", field="value", kind=Kind.SECRET_VALUE, nullable=True),
         Option(name="fromFile", field="from_file", kind=Kind.DIRECTORY, nullable=True),
-        Option(name="fromEnvVar", field="from_env_var", kind=Kind.TEXT, nullable=True),
+        Option(name="fromEnvVar", field="from_env_var", kind=Kind.TEXT, nullable=True, bare=True),
     ),
 )
 

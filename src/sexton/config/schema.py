@@ -49,9 +49,9 @@ SLA = Section(
     here="in `sla`",
     where="in `sla`",
     options=_table(
-        _seconds("maxTimeSinceSuccessSeconds", "max_time_since_success", nullable=True, above=0.0),
-        _seconds("lateAfterSeconds", "late_after", nullable=True, above=0.0),
-        _seconds("maxRuntimeSeconds", "max_runtime", nullable=True, above=0.0),
+        _seconds("maxTimeSinceSuccessSeconds", "max_time_since_success", nullable=True, bare=True, above=0.0),
+        _seconds("lateAfterSeconds", "late_after", nullable=True, bare=True, above=0.0),
+        _seconds("maxRuntimeSeconds", "max_runtime", nullable=True, bare=True, above=0.0),
     ),
 )
 
@@ -166,7 +166,7 @@ _JOB_SHARED = _table(
     Option(name="slotLost", field="slot_lost", kind=Kind.CHOICE, choices=SlotLost),
     Option(name="runOn", field="run_on", kind=Kind.CHOICE, choices=RunOn),
     Option(name="maxInstances", field="max_instances", kind=Kind.INTEGER, nullable=True, minimum=1),
-    Option(name="pool", field="pool", kind=Kind.TEXT, nullable=True),
+    Option(name="pool", field="pool", kind=Kind.TEXT, nullable=True, bare=True),
     Option(name="poolSlots", field="pool_slots", kind=Kind.INTEGER, minimum=1, maximum=MAX_SLOTS, unit=" of slots"),
     Option(name="queuePriority", field="queue_priority", kind=Kind.INTEGER),
     _seconds("queueTimeout", "queue_timeout", minimum=0.0),
@@ -178,7 +178,7 @@ _JOB_SHARED = _table(
     Option(name="whenUnconfirmed", field="when_unconfirmed", kind=Kind.CHOICE, choices=WhenUnconfirmed),
     Option(name="onDaemonLoss", field="on_daemon_loss", kind=Kind.CHOICE, choices=OnDaemonLoss),
     Option(name="onMissed", field="on_missed", kind=Kind.CHOICE, choices=OnMissed),
-    _seconds("startingDeadlineSeconds", "starting_deadline", nullable=True, above=0.0),
+    _seconds("startingDeadlineSeconds", "starting_deadline", nullable=True, bare=True, above=0.0),
     _seconds("catchupJitterSeconds", "catchup_jitter", minimum=0.0),
     Option(name="onlyIfLastSucceeded", field="only_if_last_succeeded", kind=Kind.BOOLEAN),
     _seconds("jitter", "jitter", minimum=0.0),

@@ -12,7 +12,7 @@ from sexton.config.document import described
 from sexton.config.interpolate import InterpolationError, interpolate
 from sexton.config.mapping import fields, nearest, pairs, section
 from sexton.config.reading import INVALID, Invalid, Reading, shown
-from sexton.config.scalars import BOOLEANS, INTEGER, NUMBER, is_null
+from sexton.config.scalars import BOOLEANS, INTEGER, NUMBER, is_empty, is_null
 from sexton.config.schema import FAILS_WHEN, MAX_NAME_CHARACTERS, SCHEDULE, Option
 from sexton.model.job import ScheduleFields
 
@@ -35,6 +35,11 @@ def scalar(reading: Reading, option: Option, node: Node, wanted: str) -> str | I
     return str(node.value)
 
 
+def is_none(option: Option, node: Node) -> bool:
+    """`null` where the option knows it, and nothing at all where it takes that for null."""
+    return option.nullable and (is_null(node) or (option.bare and is_empty(node)))
+
+
 def words(reading: Reading, node: Node, value: str, name: str, *, replace: bool = True) -> str | Invalid:
     """Text with its `${...}` replaced and without control characters other than tab and line ends."""
     if replace and "$" in value:
@@ -51,9 +56,9 @@ def words(reading: Reading, node: Node, value: str, name: str, *, replace: bool 
 
 def text(reading: Reading, option: Option, node: Node) -> Any:
     """Text that is not empty; null where the option knows it."""
+    if is_none(option, node):
+        return None
     if is_null(node):
-        if option.nullable:
-            return None
         message = f"`{option.name}`: expected text, got null"
         reading.error(node, message, "put it in quotes if the word is meant")
         return INVALID
@@ -83,7 +88,7 @@ def boolean(reading: Reading, option: Option, node: Node) -> Any:
 
 def integer(reading: Reading, option: Option, node: Node) -> Any:
     """A whole number within the bounds of the option."""
-    if option.nullable and is_null(node):
+    if is_none(option, node):
         return None
     wanted = f"a whole number{option.unit}"
     value = scalar(reading, option, node, wanted)
@@ -97,7 +102,7 @@ def integer(reading: Reading, option: Option, node: Node) -> Any:
 
 def number(reading: Reading, option: Option, node: Node) -> Any:
     """A finite number within the bounds of the option."""
-    if option.nullable and is_null(node):
+    if is_none(option, node):
         return None
     wanted = f"a number{option.unit}"
     value = scalar(reading, option, node, wanted)

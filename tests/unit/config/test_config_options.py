@@ -27,6 +27,7 @@ from sexton.model.settings import (
     Topology,
     WebSettings,
 )
+from sexton.model.sla import Sla
 
 LoadJob = Callable[..., JobSpec]
 Load = Callable[..., Configuration]
@@ -68,6 +69,9 @@ def test_every_default_is_that_of_the_model(load_job: LoadJob) -> None:
         ("executionTimeout: 1.5", "execution_timeout", 1.5),
         ("executionTimeout: '5'", "execution_timeout", 5.0),
         ("executionTimeout: null", "execution_timeout", None),
+        ("startingDeadlineSeconds:", "starting_deadline", None),
+        ("pool:", "pool", None),
+        ("sla: {maxRuntimeSeconds: , lateAfterSeconds: 5}", "sla", Sla(late_after=5.0)),
         ("killTimeout: 0", "kill_timeout", 0.0),
         ("killTimeout: 1e2", "kill_timeout", 100.0),
         ("onDaemonLoss: kill", "on_daemon_loss", OnDaemonLoss.KILL),

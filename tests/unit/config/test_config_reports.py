@@ -45,6 +45,21 @@ def test_null_switches_a_destination_off(load_text: Load) -> None:
     assert load_text(defaults + job("onSuccess: {report: {mail: {to: null}}}")).jobs[0].reports is None
 
 
+def test_nothing_behind_it_switches_a_mail_off(load_text: Load) -> None:
+    """`to:` and `from:` with nothing behind them are null: so a job of yacron opts out of the mails of `defaults`."""
+    defaults = "defaults:\n  onFailure: {report: {" + MAIL + "}}\n"
+    configuration = load_text(defaults + job("onFailure:", "  report:", "    mail:", "      to:", "      from:"))
+    assert configuration.findings == ()
+    assert configuration.jobs[0].reports is None
+
+
+def test_places_of_a_secret_with_nothing_behind_them(load_text: Load) -> None:
+    """Only the place that is named counts."""
+    configuration = load_text(job("secrets:", "  - name: A", "    value: x", "    fromFile:", "    fromEnvVar:"))
+    assert configuration.findings == ()
+    assert configuration.jobs[0].secrets == (Secret(name="A", source=SecretSource(value="x")),)
+
+
 @pytest.mark.parametrize(("line", "place", "words"), [
     ("onFailure: {report: {mail: {to: x}}}", "2:5", ("`from` and `smtpHost`", "onFailure.report.mail")),
     ("onFailure: {report: {webhook: {method: PUT}}}", "2:5", ("`url`",)),
