@@ -120,14 +120,14 @@ def test_templates_have_the_variables(rig: Rig, hooks: HookSink) -> None:
 
 
 def test_a_command_gets_the_facts(rig: Rig, tmp_path: Path) -> None:
-    """The environment of a shell report has the reference daemon's names, under both prefixes."""
+    """The environment of a shell report has the reference daemon's names, under each prefix."""
     to = tmp_path / "env"
     rig.start([job("echo out; echo err >&2; exit 4", captureStdout=True,
                    onFailure={"report": {"shell": {"command": f"env > {to}.new; mv {to}.new {to}"}}})])
     run = rig.fire()
     until(to.exists, what="the environment")
     found = dict(line.split("=", 1) for line in to.read_text().splitlines() if "=" in line)
-    for prefix in ("CRONSTABLE_", "SEXTON_"):
+    for prefix in ("CRONSTABLE_", "SEXTON_", "YACRON_"):
         assert found[prefix + "FAIL_REASON"] == "command exited with code 4"
         assert found[prefix + "RETCODE"] == "4"
         assert found[prefix + "STDOUT"] == "out"

@@ -17,7 +17,7 @@ from sexton.outcome.reporters.events import events_of
 from sexton.outcome.reporters.facts import Facts, Output, cut_middle, variables
 from sexton.outcome.reporters.mail import message_of
 from sexton.outcome.reporters.sentry import event_of, parse_dsn
-from sexton.outcome.reporters.shell import MAX_STREAM_BYTES, variables_of
+from sexton.outcome.reporters.shell import MAX_STREAM_BYTES, environment_of, variables_of
 from sexton.outcome.reporters.templates import Page, TemplateTrouble
 from sexton.outcome.reporters.webhook import usual_body
 
@@ -110,6 +110,14 @@ def test_texts_are_bounded() -> None:
     assert len(json.loads(usual_body(Page(facts(output=long), {})))["text"]) < 40_000
     event = event_of(SentryReport(dsn=SecretSource(value="x"), max_string_length=50), Page(facts(output=long), {}))
     assert len(event["logentry"]["formatted"]) == 50
+
+
+def test_a_command_knows_the_facts_by_three_names() -> None:
+    """What was written for yacron or cronstable finds what it knows under the name that it had there."""
+    found = environment_of(facts(output=Output(stdout="o", stderr="e")))
+    for prefix in ("SEXTON_", "CRONSTABLE_", "YACRON_"):
+        assert (found[prefix + "STDOUT"], found[prefix + "STDERR"]) == ("o", "e")
+        assert {prefix + "RETCODE", prefix + "FAIL_REASON", prefix + "JOB_NAME"} <= set(found)
 
 
 def test_a_local_user() -> None:

@@ -13,9 +13,10 @@ from sexton.model.report import ShellReport
 from sexton.outcome.reporters.attempt import Attempt, NotDelivered, OutOfTime
 from sexton.outcome.reporters.facts import Facts, command_text, promise, schedule_text
 
-PREFIXES = ("SEXTON_", "CRONSTABLE_")
+PREFIXES = ("SEXTON_", "CRONSTABLE_", "YACRON_")
+"""Commands that were written for either of the other two find what they know under its name."""
 MAX_STREAM_BYTES = 64 * 1024
-"""Of each stream in a variable: the kernel takes 128 KiB for one, and both prefixes carry it."""
+"""Of each stream in a variable: the kernel takes 128 KiB for one, and each prefix carries it."""
 MAX_TEXT_BYTES = 16 * 1024
 KEPT_BYTES = 2048
 """Of what the command writes: its end is told when it fails."""
@@ -58,6 +59,12 @@ def variables_of(facts: Facts) -> dict[str, str]:
     }
 
 
+def environment_of(facts: Facts) -> dict[str, str]:
+    """The facts under every name that a command may know."""
+    named = variables_of(facts)
+    return {prefix + name: value for prefix in PREFIXES for name, value in named.items()}
+
+
 def _last(text: str, limit: int) -> tuple[str, bool]:
     """The end of a text, in bytes, and whether it is all of it."""
     data = text.encode("utf-8", "replace")
@@ -66,10 +73,7 @@ def _last(text: str, limit: int) -> tuple[str, bool]:
 
 def deliver(settings: ShellReport, facts: Facts, attempt: Attempt) -> None:
     """Raises NotDelivered, OutOfTime."""
-    named = variables_of(facts)
-    environment = dict(os.environ)
-    for prefix in PREFIXES:
-        environment.update({prefix + name: value for name, value in named.items()})
+    environment = os.environ | environment_of(facts)
     command = settings.command
     argv = (settings.shell, "-c", command) if isinstance(command, str) else command
     try:
