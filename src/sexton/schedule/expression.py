@@ -35,6 +35,7 @@ REBOOT = "@reboot"
 LONGEST_TEXT = 1000
 """Characters; nothing sensible is longer, and work on hostile text stays small."""
 
+_EVERY = re.compile(r"@every(?:_|\s+)([1-9][0-9]{0,5})?(s|m|h|second|minute|hour)s?")
 _SPACE = re.compile(r"[ \t\r\n\f\v]+")
 # An H of its own, not the one in THU or MARCH: only then does the result depend on the seed.
 _HASHED = re.compile(r"(?<![A-Za-z])[Hh](?![A-Za-z])")
@@ -125,9 +126,24 @@ def _parse_text(text: str, seed: str) -> CronExpression | Reboot:
 
 def _refuse_macro(text: str) -> None:
     known = [*MACROS, REBOOT]
-    near = get_close_matches(text.lower()[:20], known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
+    hint = _every(text.lower())
+    if hint is None:
+        near = get_close_matches(text.lower()[:20], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
     raise ScheduleError(f"schedule {text!r} is not known", value=text, hint=hint)
+
+
+def _every(text: str) -> str | None:
+    """What `@every 5m` and its like, which other schedulers know, are called here; None for anything else."""
+    if not text.startswith("@every"):
+        return None
+    found = _EVERY.fullmatch(text)
+    count, unit = (int(found[1] or 1), found[2][0]) if found else (0, "")
+    # A step that does not divide its field evenly would not be that span.
+    for name, size, fields in (("s", 60, "{} * * * * * *"), ("m", 60, "{} * * * *"), ("h", 24, "0 {} * * *")):
+        if unit == name and count and size % count == 0:
+            return "write " + fields.format("*" if count == 1 else f"*/{count}" if count < size else "0")
+    return "a schedule names times of the clock: */5 * * * * is every five minutes, 0 */2 * * * every two hours"
 
 
 def _tokens_of_text(text: str) -> tuple[str, ...]:

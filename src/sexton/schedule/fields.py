@@ -49,6 +49,12 @@ DOMAINS = {
 # A plain H stays within the days that every month has.
 HASHED = {**DOMAINS, Part.DAY: Domain(1, 28)}
 
+# Cron takes */90 for "once an hour", which is never what was meant.
+_STEPS = {
+    part: f"steps begin anew in each {within}"
+    for part, within in zip(Part, ("minute", "hour", "day", "month", "year", "week"), strict=False)
+}
+
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 NAMES: dict[Part, dict[str, int]] = {
@@ -208,9 +214,12 @@ def _numbers(part: Part, item: str) -> int:
     base, slash, step_text = item.partition("/")
     domain = DOMAINS[part]
     step = 1
+    if slash and not base:
+        hint = f"write *{item}" if step_text.isdigit() else None
+        refuse(part, item, f"{part.value} value {item} has nothing before its step", hint)
     if slash:
         width = domain.high - domain.low + 1
-        step = _bounded(part, step_text, item, Domain(1, width), "step in")
+        step = _bounded(part, step_text, item, Domain(1, width), "step in", _STEPS.get(part))
     if base == "*":
         low, high = domain
     elif "-" in base:
@@ -275,11 +284,11 @@ def _number(part: Part, token: str, item: str) -> int:
     refuse(part, item, f"{part.value} value {token or 'nothing'} is not known{within}", _hint(part, token))
 
 
-def _bounded(part: Part, token: str, item: str, allowed: Domain, what: str) -> int:
+def _bounded(part: Part, token: str, item: str, allowed: Domain, what: str, hint: str | None = None) -> int:
     if not token.isdigit():
         refuse(part, item, f"{part.value} {what} {item} must be a number {allowed.low}-{allowed.high}")
     if len(token) > 9 or not allowed.low <= int(token) <= allowed.high:
-        refuse(part, item, f"{part.value} {what} {item} out of range {allowed.low}-{allowed.high}")
+        refuse(part, item, f"{part.value} {what} {item} out of range {allowed.low}-{allowed.high}", hint)
     return int(token)
 
 
@@ -291,6 +300,8 @@ def _year_hint(part: Part) -> str | None:
 
 def _hint(part: Part, token: str) -> str | None:
     """What the writer may have meant."""
+    if "~" in token and part is not Part.YEAR:
+        return "~ is a random value in other crons; here H, or H(a-b), is one that stays the same for the job"
     if "?" in token:
         return "? stands alone, in a day field" if part is not Part.YEAR else _year_hint(part)
     if part is Part.WEEKDAY and "L" in token.strip("ABCDEFGHIJKMNOPQRSTUVWXYZ0123456789"):
