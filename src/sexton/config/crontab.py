@@ -23,6 +23,16 @@ _ASSIGNMENT = re.compile(
 _SYSTEM = re.compile(r"#\s*sexton:\s*system\s*", re.IGNORECASE)
 _PERCENT = re.compile(r"\\%|%")
 _NOT_PASSED_ON = frozenset({"MAILTO", "MAILFROM", "CRON_TZ"})
+_EVERY = re.compile(r"@every[ \t]", re.IGNORECASE)
+"""The one nickname that other schedulers give a second word."""
+_UNLOGGED = re.compile(r"-(?=[@*0-9])")
+"""How openSUSE and cronie begin a line that their cron is not to log."""
+_ONE_FIELD = re.compile(r"\*(?:/[0-9]+)?|\?")
+_NO_ACCOUNT = re.compile(r"""[-.~({["'`$*]|[^/]*[/=;|&<>()]""")
+_ACCOUNTS = frozenset(
+    {"root", "www-data", "nobody", "apache", "postgres", "ubuntu", "debian", "ec2-user", "vagrant", "pi"}
+)
+"""Accounts that stand in user columns everywhere and are no commands."""
 _FIELDS = "minute, hour, day of month, month, day of week"
 
 
@@ -33,6 +43,7 @@ def crontab_jobs(reading: Reading, text: str, claims: Claims) -> list[JobSpec]:
     table = _Table(reading, claims, system=system)
     for number, line in enumerate(lines, 1):
         table.line(number, line)
+    table.say_of_accounts()
     return table.jobs
 
 
@@ -47,6 +58,8 @@ class _Table:
         self._variables: dict[str, str] = {}
         self._timezone: str | None = None
         self._home: str | None = None
+        self._accounts: dict[str, list[Place]] = {}
+        """Where a command would begin with the name of an account."""
 
     def line(self, number: int, line: str) -> None:
         control = CONTROL.search(line.replace("\t", " "))
@@ -75,6 +88,9 @@ class _Table:
         if name == "MAILTO" and value:
             message = "MAILTO is ignored: Sexton keeps the output with the run and sends no mail"
             self._reading.report(Severity.WARNING, place, message)
+        if name == "RANDOM_DELAY" and value not in ("", "0"):
+            message = "RANDOM_DELAY is ignored: the jobs start on time"
+            self._reading.report(Severity.WARNING, place, message, "`jitter` spreads the starts of a job in YAML")
         if name == "CRON_TZ" or (name == "TZ" and "CRON_TZ" not in self._variables):
             self._zone(place, name, value.removeprefix(":"))
         if name == "HOME":
@@ -92,11 +108,12 @@ class _Table:
         self._timezone = value or None
 
     def _job(self, number: int, column: int, content: str) -> None:
-        width = 1 if content.startswith("@") else 5
+        content = _UNLOGGED.sub("", content, count=1) if content.startswith("-") else content
+        width = 5 if not content.startswith("@") else 2 if _EVERY.match(content) else 1
         before = width + (1 if self._system else 0)
         parts = content.split(None, before)
         if len(parts) <= before:
-            what = "one nickname" if width == 1 else f"five time fields ({_FIELDS})"
+            what = "one nickname" if content.startswith("@") else f"five time fields ({_FIELDS})"
             user = ", a user" if self._system else ""
             message = f"expected {what}{user} and a command, found {len(parts)} word(s)"
             self._error(number, column, message)
@@ -106,13 +123,39 @@ class _Table:
         if not command:
             self._error(number, column, "the command is empty")
             return
-        if not self._system and command.split()[0] == "root":
-            message = "the command would start with `root`: is this a table with a user column?"
-            hint = "begin the file with the comment `# sexton: system`"
-            self._reading.report(Severity.WARNING, place, message, hint)
         schedule = " ".join(parts[:width])
         user_column = parts[width] if self._system else None
+        if not self._sensible(place, user_column, command):
+            return
         self._add(self._spec(place, schedule, user_column, command, stdin))
+
+    def _sensible(self, place: Place, user_column: str | None, command: str) -> bool:
+        """Say what a line seems to have too much or too little of. False for one that cannot be meant."""
+        if command.endswith("\\"):
+            message = "the `\\` at the end does not continue the line: cron tables have one line for each job"
+            self._reading.report(Severity.WARNING, place, message, "write the command in one line")
+        if user_column is not None:
+            if _NO_ACCOUNT.match(user_column) is None:
+                return True
+            message = f"{shown(user_column)} stands where the user belongs, and cannot be one"
+            self._error(place.line, place.column, message, "a table of this kind has a user before the command")
+            return False
+        first = command.split()[0]
+        if first in _ACCOUNTS:
+            self._accounts.setdefault(first, []).append(place)
+        elif _ONE_FIELD.fullmatch(first):
+            message = f"the command would start with `{first}`: are these six time fields?"
+            hint = "a cron table has five; seconds and years are for jobs in YAML"
+            self._reading.report(Severity.WARNING, place, message, hint)
+        return True
+
+    def say_of_accounts(self) -> None:
+        """Once for each account, however long the table is."""
+        for account, places in self._accounts.items():
+            lines = "the command" if len(places) == 1 else f"the commands of {len(places)} lines"
+            message = f"{lines} would start with `{account}`: is this a table with a user column?"
+            hint = "begin the file with the comment `# sexton: system`"
+            self._reading.report(Severity.WARNING, places[0], message, hint)
 
     def _spec(
         self, place: Place, schedule: str, user: str | None, command: str, stdin: str | None

@@ -113,3 +113,64 @@ def test_user_column_only_on_request(load_table: LoadTable) -> None:
     configuration = load_table("@daily root run it\n")
     assert (configuration.jobs[0].user, configuration.jobs[0].command) == (None, "root run it")
     assert "user column" in configuration.warnings[0].message
+
+
+def test_accounts_are_said_once(load_table: LoadTable) -> None:
+    """A table whose commands begin with an account is asked about its user column once for each account."""
+    configuration = load_table("@daily root a\n@daily www-data b\n@daily root c\n@daily rooted d\n")
+    assert len(configuration.jobs) == 4
+    said = [(w.place.line if w.place else 0, w.message.partition(":")[0]) for w in configuration.findings]
+    assert said == [
+        (1, "the commands of 2 lines would start with `root`"), (2, "the command would start with `www-data`"),
+    ]
+
+
+@pytest.mark.parametrize("user", ["/usr/bin/backup", "FOO=bar", '"root"', "*", "[", "a;b", "~/bin/x"])
+def test_what_cannot_be_a_user(load_table: LoadTable, user: str) -> None:
+    """A line without its user is an error: cron refuses it, and we would take the program for an account."""
+    (error,) = load_table(f"# sexton: system\n@daily {user} --all now\n").errors
+    assert "where the user belongs" in error.message
+
+
+@pytest.mark.parametrize("user", ["root", "www-data", "list", "host$", "ADS\\ann", "ann@example.org", "_ntp", "1000"])
+def test_what_can_be_a_user(load_table: LoadTable, user: str) -> None:
+    """Whether there is such an account is seen when the job starts."""
+    configuration = load_table(f"# sexton: system\n@daily {user} run it\n")
+    assert configuration.findings == ()
+    assert (configuration.jobs[0].user, configuration.jobs[0].command) == (user, "run it")
+
+
+def test_a_line_that_is_not_to_be_logged(load_table: LoadTable) -> None:
+    """The `-` before the minute or the nickname, of openSUSE's /etc/crontab, has no meaning here."""
+    configuration = load_table("# sexton: system\n-*/15 * * * * root run\n-@daily root run\n")
+    assert configuration.findings == ()
+    assert [job.schedule for job in configuration.jobs] == ["*/15 * * * *", "@daily"]
+    assert load_table("- 5 * * * * x\n").jobs[0].schedule == "- 5 * * *"
+
+
+@pytest.mark.parametrize(
+    ("line", "part", "hint"),
+    [
+        ("*/6 * * * * * one", "six time fields", "YAML"),
+        ("0 5 * * * */2 one", "six time fields", "YAML"),
+        ("@daily cd /srv && \\", "does not continue", "one line"),
+        ("RANDOM_DELAY=45", "RANDOM_DELAY is ignored", "`jitter`"),
+    ],
+)
+def test_what_is_taken_otherwise_than_meant(load_table: LoadTable, line: str, part: str, hint: str) -> None:
+    """Cron loads it, and so do we, with a warning."""
+    configuration = load_table(f"{line}\n@daily good one\n")
+    (warning,) = configuration.findings
+    assert warning.place is not None and warning.place.line == 1
+    assert part in warning.message and hint in (warning.hint or "")
+
+
+def test_every_has_a_second_word(load_table: LoadTable) -> None:
+    """`@every 5m` is one schedule, so that its refusal can say what to write; the command begins behind it."""
+    (job,) = load_table("@every 5m one two\n").jobs
+    assert (job.schedule, job.command) == ("@every 5m", "one two")
+
+
+def test_no_delay_is_silent(load_table: LoadTable) -> None:
+    """A RANDOM_DELAY of nothing asks for nothing, and a find that ends in `\\;` goes on nowhere."""
+    assert load_table("RANDOM_DELAY=0\n@daily find / -exec rm {} \\;\n").findings == ()
