@@ -31,7 +31,7 @@ _TAG = re.compile(r"(?:^|[\s\[{,:-])!", re.MULTILINE)
 _CRON_TABLE = re.compile(
     r"(?:[ \t]*(?:#.*|[A-Za-z_]\w*[ \t]*=.*)?\r?\n)*"
     r"(?P<line>[ \t]*(?:@(?:reboot|hourly|daily|midnight|weekly|monthly|yearly|annually)|"
-    r"[\d*][\d*/,-]*(?:[ \t]+[\w*/,-]+){4})[ \t]+\S)"
+    r"-?[\d*][\d*/,-]*(?:[ \t]+[\w*/,-]+){4})[ \t]+\S)"
 )
 """Settings, and then a line of a cron table: no file of ours begins like that."""
 _UNQUOTED = re.compile(r"""^(\s*(?:-\s+)*[\w.-]+:\s+|\s*(?:-\s+)+)([*@%`&!][^'"#]*?)(\s+\#.*|\s*)$""")
@@ -128,12 +128,17 @@ def _at(reading: Reading, line: int, column: int, message: str, hint: str | None
     reading.report(Severity.ERROR, Place(reading.path, line, column), message, hint)
 
 
+def cron_table_line(text: str) -> int | None:
+    """The first line that only a cron table can begin with; None for a text that begins otherwise."""
+    found = _CRON_TABLE.match(text)
+    return None if found is None else text.count("\n", 0, found.start("line")) + 1
+
+
 def _reported_cron_table(reading: Reading, text: str) -> bool:
     """A cron table under another name would be a riddle of YAML errors."""
-    found = _CRON_TABLE.match(text)
-    if found is None:
+    line = cron_table_line(text)
+    if line is None:
         return False
-    line = text.count("\n", 0, found.start("line")) + 1
     _at(reading, line, 1, "this is a line of a cron table, and by its name the file is read as YAML",
         "call it `crontab`, or let its name end in .crontab or .cron")
     return True

@@ -65,11 +65,15 @@ def configuration_files(folder: str) -> list[str] | str:
 
 
 def is_configuration_name(path: str) -> bool:
-    return path.lower().endswith((".yml", ".yaml")) or is_crontab_name(path)
+    return is_yaml_name(path) or is_crontab_name(path)
+
+
+def is_yaml_name(path: str) -> bool:
+    return path.lower().endswith((".yml", ".yaml"))
 
 
 def is_crontab_name(path: str) -> bool:
-    """Decide by its name whether a file is a classic crontab; every other file is YAML."""
+    """Decide by its name whether a file is a classic crontab."""
     name = os.path.basename(path).lower()
     return name == "crontab" or name.endswith((".crontab", ".cron")) or is_system_table(path)
 

@@ -10,8 +10,8 @@ from typing import Any
 from yaml import MappingNode, Node, SequenceNode
 
 from sexton.config.crontab import crontab_jobs
-from sexton.config.document import compose, decode, described
-from sexton.config.files import configuration_files, is_crontab_name, is_folder, printable, read_bytes
+from sexton.config.document import compose, cron_table_line, decode, described
+from sexton.config.files import configuration_files, is_crontab_name, is_folder, is_yaml_name, printable, read_bytes
 from sexton.config.jobs import EMPTY, JobReader, Layer, defaults_layer, merged, warn_ignored
 from sexton.config.mapping import fields
 from sexton.config.pools import PoolClaims
@@ -112,7 +112,8 @@ class _Assembly:
         text = decode(reading, data)
         if text is None:
             return EMPTY
-        if is_crontab_name(path):
+        # A name that says nothing, such as that of a user's table, leaves it to the first line.
+        if is_crontab_name(path) or (not is_yaml_name(path) and cron_table_line(text) is not None):
             self._jobs.extend(crontab_jobs(reading, text, self._claims))
             return EMPTY
         root = compose(reading, text)

@@ -72,7 +72,7 @@ def check_schedule(job: JobSpec) -> Sequence[tuple[Severity, str, str | None]]:
         said.append((
             Severity.WARNING,
             "both day fields are restricted: the job runs when either matches, as with cron",
-            "`dayRule: and`, for this job or in defaults, is what cronstable and yacron mean",
+            "`dayRule: and`, of a job in YAML or in its defaults, is what cronstable and yacron mean",
         ))
     if _never_fires(expression, job):
         said.append((Severity.WARNING, "this schedule never fires: no date matches it", None))

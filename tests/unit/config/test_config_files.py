@@ -82,6 +82,22 @@ def test_include_of_a_cron_table(load_files: Load) -> None:
     assert [job.name for job in configuration.jobs] == ["t.crontab:1"]
 
 
+@pytest.mark.parametrize("name", ["root", "crontab.txt", "backup.cron.d", "notes.yml.old"])
+def test_a_table_whose_name_says_nothing(load_files: Load, name: str) -> None:
+    """A file that is named itself and begins like a cron table is one; others are YAML."""
+    head = "\ufeff# mine\r\nSHELL=/bin/sh\r\n\r\n"
+    configuration = load_files({name: head + "*/5 * * jan mon-fri date: now\r\n"}, name)
+    assert configuration.findings == ()
+    assert [(job.name, job.command) for job in configuration.jobs] == [(f"{name}:4", "date: now")]
+    assert [job.name for job in load_files({name: "# mine\n\n" + jobs("a")}, name).jobs] == ["a"]
+
+
+def test_the_first_line_decides_for_no_folder(load_files: Load) -> None:
+    """In a folder names decide alone: what lies there besides is none of our business."""
+    configuration = load_files({"a.yml": jobs("a"), "root": "@daily x\n"})
+    assert [job.name for job in configuration.jobs] == ["a"]
+
+
 @pytest.mark.parametrize("entry", ["a.yml", "b.yml"])
 def test_include_circle(load_files: Load, entry: str) -> None:
     """Files that include each other are one error at the include that closes the circle."""
