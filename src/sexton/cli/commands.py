@@ -24,6 +24,8 @@ def run_command(options: Namespace, config: str) -> int:
         return _of_daemon(options, config, Screen())
     except CommandError as failure:
         complain(f"sexton: {failure}")
+        if options.command == "next" and options.job is not None and os.path.exists(options.job):
+            complain(f"sexton: {options.job} is a file, not a job: `sexton next --file {options.job}` reads it")
         return failure.exit
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sexton.cli.arguments import make_parser
+from sexton.cli.commands import run_command
+from sexton.cli.exits import Exit
 
 
 @pytest.mark.parametrize(("word", "hint"), [
@@ -27,3 +29,10 @@ def test_a_file_in_place_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         make_parser().parse_args([str(tmp_path)])
     assert f"sexton -c {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No daemon answers and there is such a file: it is said how the file is asked."""
+    words = ["--url", f"unix://{tmp_path}/none.sock", "next", str(tmp_path)]
+    assert run_command(make_parser().parse_args(words), "/nonexistent") == Exit.NO_DAEMON
+    assert f"`sexton next --file {tmp_path}`" in capsys.readouterr().err
