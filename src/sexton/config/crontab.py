@@ -47,6 +47,16 @@ def crontab_jobs(reading: Reading, text: str, claims: Claims) -> list[JobSpec]:
     return table.jobs
 
 
+def readable_comments(data: bytes) -> bytes:
+    """The table with its comments in UTF-8: cron never looked at them, and old ones are in whatever was usual then."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data
+    return b"\n".join(
+        line.decode(errors="replace").encode() if line.lstrip(b" \t\xef\xbb\xbf").startswith(b"#") else line
+        for line in data.split(b"\n")
+    )
+
+
 class _Table:
     """One crontab and the variables that hold from the current line on."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml import MappingNode, Node, SequenceNode
 
-from sexton.config.crontab import crontab_jobs
+from sexton.config.crontab import crontab_jobs, readable_comments
 from sexton.config.document import compose, cron_table_line, decode, described
 from sexton.config.files import configuration_files, is_crontab_name, is_folder, is_yaml_name, printable, read_bytes
 from sexton.config.jobs import EMPTY, JobReader, Layer, defaults_layer, merged, warn_ignored
@@ -109,11 +109,14 @@ class _Assembly:
 
     def _content(self, path: str, data: bytes) -> Layer:
         reading = self._reading.for_file(printable(path))
-        text = decode(reading, data)
+        # A name that says nothing, such as that of a user's table, leaves it to the first line.
+        table = is_crontab_name(path) or (
+            not is_yaml_name(path) and cron_table_line(data.decode(errors="replace").removeprefix("\ufeff")) is not None
+        )
+        text = decode(reading, readable_comments(data) if table else data)
         if text is None:
             return EMPTY
-        # A name that says nothing, such as that of a user's table, leaves it to the first line.
-        if is_crontab_name(path) or (not is_yaml_name(path) and cron_table_line(text) is not None):
+        if table:
             self._jobs.extend(crontab_jobs(reading, text, self._claims))
             return EMPTY
         root = compose(reading, text)

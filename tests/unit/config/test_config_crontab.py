@@ -174,3 +174,21 @@ def test_every_has_a_second_word(load_table: LoadTable) -> None:
 def test_no_delay_is_silent(load_table: LoadTable) -> None:
     """A RANDOM_DELAY of nothing asks for nothing, and a find that ends in `\\;` goes on nowhere."""
     assert load_table("RANDOM_DELAY=0\n@daily find / -exec rm {} \\;\n").findings == ()
+
+
+@pytest.mark.parametrize("name", ["t.crontab", "ann"])
+def test_comments_in_another_encoding(load_files: Load, name: str) -> None:
+    """Cron never looks at a comment, so its bytes do not matter; those of a command do."""
+    table = b"# caf\xe9\n\t# \xa9 1998\n@daily echo caf\xc3\xa9\n"
+    configuration = load_files({name: table}, name)
+    assert configuration.findings == ()
+    assert [(job.name, job.command) for job in configuration.jobs] == [(f"{name}:3", "echo caf\u00e9")]
+    (error,) = load_files({name: table + b"@daily echo \xe9\n"}, name).errors
+    assert "0xe9 is not valid UTF-8" in error.message
+    assert error.place is not None and (error.place.line, error.place.column) == (4, 13)
+
+
+def test_a_table_in_utf16(load_files: Load) -> None:
+    """Is told from one with odd comments."""
+    (error,) = load_files({"t.crontab": "# x\n@daily y\n".encode("utf-16")}, "t.crontab").errors
+    assert "UTF-16" in error.message
