@@ -29,6 +29,7 @@ _UNLOGGED = re.compile(r"-(?=[@*0-9])")
 """How openSUSE and cronie begin a line that their cron is not to log."""
 _ONE_FIELD = re.compile(r"\*(?:/[0-9]+)?|\?")
 _NO_ACCOUNT = re.compile(r"""[-.~({["'`$*]|[^/]*[/=;|&<>()]""")
+"""Programs, assignments and shell syntax, where the user of a line should stand."""
 _ACCOUNTS = frozenset(
     {"root", "www-data", "nobody", "apache", "postgres", "ubuntu", "debian", "ec2-user", "vagrant", "pi"}
 )
