@@ -74,6 +74,13 @@ def check_schedule(job: JobSpec) -> Sequence[tuple[Severity, str, str | None]]:
             "both day fields are restricted: the job runs when either matches, as with cron",
             "`dayRule: and`, of a job in YAML or in its defaults, is what cronstable and yacron mean",
         ))
+    written = expression.text.split()
+    if len(written) == 6 and written[-1] == "*":
+        said.append((
+            Severity.WARNING,
+            f"six fields end with the year: this is minute {written[0]} of hour {written[1]}",
+            f"if the first was meant as the second, write `{expression.text} *`; if not, leave the year out",
+        ))
     if _never_fires(expression, job):
         said.append((Severity.WARNING, "this schedule never fires: no date matches it", None))
     return said
