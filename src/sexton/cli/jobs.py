@@ -12,7 +12,6 @@ from sexton.cli.limits import caps_text
 from sexton.cli.story import ending, state_of
 from sexton.cli.terminal import Cell, Screen, Tone
 from sexton.cli.times import distance, instant, span
-from sexton.model.job import ScheduleFields
 
 _HEADS = ("NAME", "STATE", "PIDS", "NEXT", "IN", "LAST", "ENDED", "TOOK", "SKIPPED")
 
@@ -110,21 +109,7 @@ def _pool(job: JobAnswer) -> list[tuple[str, Cell]]:
 
 def _schedule(job: JobAnswer) -> str:
     zone = job.timezone or ("UTC" if job.utc else "local time of the daemon")
-    if isinstance(job.schedule, ScheduleFields):
-        fields = job.schedule
-        text = " ".join(
-            (
-                fields.second,
-                fields.minute,
-                fields.hour,
-                fields.day_of_month,
-                fields.month,
-                fields.day_of_week,
-                fields.year,
-            )
-        )
-    else:
-        text = job.schedule
+    text = job.schedule if isinstance(job.schedule, str) else " ".join(job.schedule.tokens())
     return f"{text} ({zone})"
 
 

@@ -146,6 +146,10 @@ class ScheduleFields(msgspec.Struct, frozen=True, rename="camel"):
     year: str = "*"
     day_of_week: str = "*"
 
+    def tokens(self) -> tuple[str, ...]:
+        """In the order of the form with seven fields."""
+        return (self.second, self.minute, self.hour, self.day_of_month, self.month, self.day_of_week, self.year)
+
 
 class FailsWhen(msgspec.Struct, frozen=True, rename="camel"):
     """Which observations make a run a failure. A failed start is one in any case; so is a timeout unless `timeout` is

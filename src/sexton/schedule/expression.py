@@ -167,15 +167,7 @@ def _tokens_of_text(text: str) -> tuple[str, ...]:
 
 
 def _tokens_of_map(fields: ScheduleFields) -> tuple[str, ...]:
-    tokens = (
-        fields.second,
-        fields.minute,
-        fields.hour,
-        fields.day_of_month,
-        fields.month,
-        fields.day_of_week,
-        fields.year,
-    )
+    tokens = fields.tokens()
     for part, token in zip(Part, tokens, strict=True):
         # A blank or a space would shift every field after it by one.
         if not token or token.isspace():

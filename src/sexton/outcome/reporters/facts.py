@@ -47,10 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def schedule_text(schedule: str | ScheduleFields) -> str:
     """A schedule on one line; a map becomes the expression with seven fields."""
-    if isinstance(schedule, str):
-        return schedule
-    s = schedule
-    return " ".join((s.second, s.minute, s.hour, s.day_of_month, s.month, s.day_of_week, s.year))
+    return schedule if isinstance(schedule, str) else " ".join(schedule.tokens())
 
 
 def command_text(command: str | tuple[str, ...]) -> str:
