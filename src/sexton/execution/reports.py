@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sexton.execution.birth import wire
-from sexton.execution.interim import interim
 from sexton.execution.messages import (
     Emptied,
     ExecutionMessage,
     Exited,
+    KillRefused,
+    Measured,
+    MemoryExceeded,
+    Signalled,
     Started,
     StartFailed,
+    Used,
 )
 from sexton.execution.request import STAGES
 from sexton.model.clock import Monotonic
@@ -47,6 +51,29 @@ def messages(report: tuple[int, ...], is_alone: Callable[[bool], bool | None]) -
             return ()
         case _:
             return (interim(report, at),)
+
+
+def interim(report: tuple[int, ...], at: Monotonic) -> ExecutionMessage:
+    """What a report means to the run that changes nothing about who holds it. Raises ValueError for a kind that no
+    supervisor sends."""
+    _, _, kind, flags, value, _, user, system, rss, aux = report
+    match kind:
+        case wire.SIGNALLED:
+            return Signalled(at, value, aux)
+        case wire.REFUSED:
+            return KillRefused(at, value, aux, user)
+        case wire.EXCEEDED:
+            return MemoryExceeded(at)
+        case wire.MEASURED:
+            return Measured(
+                value if flags & wire.KNOWN_HITS else None,
+                user / 1000 if flags & wire.KNOWN_THROTTLED else None,
+                rss * 1024 if flags & wire.KNOWN_PEAK else None,
+            )
+        case wire.USED:
+            return Used((user << 32 | system) / 1e6, (rss << 32 | aux) / 1e6)
+        case _:
+            raise ValueError(f"a report of kind {kind}")
 
 
 def is_last(report: tuple[int, ...]) -> bool:

@@ -9,7 +9,6 @@ import msgspec
 
 from sexton.execution.birth import wire
 from sexton.execution.birth.vigil import VERSION
-from sexton.execution.interim import interim
 from sexton.execution.messages import (
     Emptied,
     ExecutionMessage,
@@ -19,7 +18,7 @@ from sexton.execution.messages import (
     Started,
     StartFailed,
 )
-from sexton.execution.reports import containment, usage_of
+from sexton.execution.reports import containment, interim, usage_of
 from sexton.execution.request import STAGES
 from sexton.model.clock import Monotonic
 
