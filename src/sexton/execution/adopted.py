@@ -319,8 +319,8 @@ class Watched:
 
 
 def _is_zygote(pid: int) -> bool:
-    return pid > 1 and kernel.name_of(pid) == b"sexton-zygote" and kernel.is_alive(pid)
+    return pid > 1 and kernel.name_of(pid) == wire.ZYGOTE_NAME and kernel.is_alive(pid)
 
 
 def _is_supervisor(pid: int) -> bool:
-    return kernel.name_of(pid) in (b"sexton-run", b"sexton-keep")
+    return kernel.name_of(pid) in (wire.SUPERVISOR_NAME, wire.KEEPER_NAME)

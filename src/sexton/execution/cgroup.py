@@ -14,7 +14,7 @@ import time
 from collections.abc import Container
 
 from sexton.execution.birth import kernel
-from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE
+from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEEPER_NAME, KEPT_ATTRIBUTE
 
 logger = logging.getLogger("sexton.containment")
 
@@ -22,8 +22,6 @@ PREFIX = "sexton-"
 SWEEP_SECONDS = 5.0
 START_TOLERANCE_TICKS = 200
 """The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
-KEEPER_NAME = "sexton-keep"
-"""What a supervisor calls itself while it holds a run that outlives the daemon (`birth/vigil.py`)."""
 
 
 def start_ticks(pid: int) -> int | None:
@@ -202,7 +200,7 @@ def is_keeper(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/status") as status:
             fields = dict(line.split(":", 1) for line in status.read().splitlines()[:12] if ":" in line)
-        return fields["Name"].strip() == KEEPER_NAME and int(fields["Uid"].split()[0]) == os.geteuid()
+        return fields["Name"].strip() == KEEPER_NAME.decode() and int(fields["Uid"].split()[0]) == os.geteuid()
     except (OSError, KeyError, ValueError, IndexError):
         return False
 

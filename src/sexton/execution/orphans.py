@@ -8,11 +8,11 @@ import os
 import signal
 from collections.abc import Collection
 
-from sexton.execution.birth import kernel
+from sexton.execution.birth import kernel, wire
 
 ROUND_SECONDS = 0.01
 """Between two rounds of ending what a supervisor without a zygote has left."""
-OUR_NAMES = (b"sexton-zygote", b"sexton-run", b"sexton-keep")
+OUR_NAMES = (wire.ZYGOTE_NAME, wire.SUPERVISOR_NAME, wire.KEEPER_NAME)
 """A supervisor that was born a moment ago is known by nothing else."""
 
 

@@ -60,7 +60,7 @@ class Supervisor:
 
     def prepare(self) -> None:
         kernel.become_subreaper()
-        kernel.name_process(b"sexton-run")
+        kernel.name_process(wire.SUPERVISOR_NAME)
         kernel.hide_from_same_user()
         for number in IGNORED:
             signal.signal(number, signal.SIG_IGN)

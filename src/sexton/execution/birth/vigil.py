@@ -61,7 +61,7 @@ class Vigil:
     def prepare(self, fds: list[int], targets: list[int]) -> list[int]:
         """The descriptors for the job: its output goes through us. Raises OSError, also when the daemon is gone: then
         nothing is started, because a later daemon may have looked for this run already and found nothing."""
-        kernel.name_process(b"sexton-keep")
+        kernel.name_process(wire.KEEPER_NAME)
         self.mark_cgroups()
         self.bind()
         poll = select.poll()

@@ -68,6 +68,11 @@ BORN_IN_CGROUP = 1
 INLINE_REQUEST = 96 * 1024
 """Bytes; a larger request travels in a memfd, because a SEQPACKET message has a limit (about 200 KB)."""
 
+ZYGOTE_NAME = b"sexton-zygote"
+SUPERVISOR_NAME = b"sexton-run"
+KEEPER_NAME = b"sexton-keep"
+"""What each calls itself; the last is a supervisor with a run that outlives the daemon."""
+
 NOTHING_LEFT = b"nothing is left\n"
 """The last words of a zygote."""
 

@@ -53,7 +53,7 @@ class Zygote:
 
     def main(self) -> None:
         kernel.become_subreaper()
-        kernel.name_process(b"sexton-zygote")
+        kernel.name_process(wire.ZYGOTE_NAME)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         self.wake = kernel.readable_on(signal.SIGCHLD)
@@ -69,7 +69,7 @@ class Zygote:
                     kernel.drain(self.wake)
                 elif not self.hear():
                     self.daemon_gone = True
-                    self.kept_runs = any(kernel.name_of(pid) == b"sexton-keep" for pid in self.supervisors)
+                    self.kept_runs = any(kernel.name_of(pid) == wire.KEEPER_NAME for pid in self.supervisors)
                     poll.unregister(self.control.fileno())
                     self.let_go_of_output()
             if self.daemon_gone:
@@ -271,7 +271,7 @@ class Zygote:
     def say_last_words(self) -> None:
         """When all is ended that was to end with the daemon."""
         waited_for = [pid for pid, number in self.supervisors.items() if number not in self.released]
-        if self.words is None or self.dead or any(kernel.name_of(pid) != b"sexton-keep" for pid in waited_for):
+        if self.words is None or self.dead or any(kernel.name_of(pid) != wire.KEEPER_NAME for pid in waited_for):
             return
         try:
             os.write(self.words, wire.NOTHING_LEFT)
