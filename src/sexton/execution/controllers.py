@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from sexton.execution import cgroup
+from sexton.execution.birth import kernel
 from sexton.model.limits import Limit, Mechanism
 
 logger = logging.getLogger("sexton.limits")
@@ -153,7 +154,7 @@ class Controllers:
         try:
             _enable(own, names)
         except OSError:
-            ours = {os.getpid(), *_descendants(os.getpid())}
+            ours = {os.getpid(), *kernel.descendants_of(os.getpid())}
             members = [int(pid) for pid in _words(own, "cgroup.procs")]
             if any(pid not in ours for pid in members):
                 raise
@@ -191,17 +192,6 @@ def _enable(directory: str, names: Iterable[str]) -> None:
 def _write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
-
-
-def _descendants(pid: int) -> list[int]:
-    from sexton.execution.birth.kernel import children_of
-
-    todo, found = [pid], []
-    while todo:
-        below = children_of(todo.pop())
-        found += below
-        todo += below
-    return found
 
 
 def sweep(found: list[Hierarchy] | None = None) -> tuple[int, list[int]]:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 from typing import Protocol
@@ -152,15 +152,7 @@ class Held:
 
 def processes_below(top: int) -> tuple[Survivor, ...]:
     """The live descendants of a process, MOST_NAMED at most."""
-    return described(_descendants(top))
-
-
-def _descendants(top: int) -> Iterator[int]:
-    todo = [top]
-    while todo:
-        for pid in kernel.children_of(todo.pop()):
-            todo.append(pid)
-            yield pid
+    return described(kernel.descendants_of(top))
 
 
 def described(pids: Iterable[int]) -> tuple[Survivor, ...]:

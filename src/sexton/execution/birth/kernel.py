@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 
-from sexton.execution.birth.lean import signal
+from sexton.execution.birth.lean import TYPE_CHECKING, signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PR_SET_NAME = 15
 PR_SET_DUMPABLE = 4
@@ -106,6 +109,15 @@ def children_of(pid: int) -> list[int]:
         finally:
             os.close(fd)
     return found
+
+
+def descendants_of(top: int) -> Iterator[int]:
+    """Pids of those below a process, as they are found; one that moves meanwhile may be missed."""
+    todo = [top]
+    while todo:
+        for pid in children_of(todo.pop()):
+            todo.append(pid)
+            yield pid
 
 
 def stat_of(pid: int) -> list[bytes]:
