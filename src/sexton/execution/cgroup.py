@@ -75,21 +75,16 @@ def claim() -> str | None:
     own = own_directory()
     if own is None:
         return None
-    path = os.path.join(own, f"{PREFIX}{os.getpid()}-{start_ticks(os.getpid())}")
     try:
-        os.mkdir(path)
+        path = claim_in(own)
+        try:
+            with open(os.path.join(path, "cgroup.events")) as events:
+                events.read()
+        except OSError:
+            remove_tree(path)
+            raise
     except OSError as refused:
         logger.debug("no cgroup v2 for runs: %s", refused)
-        return None
-    try:
-        _mark_as_ours(path)
-        with open(os.path.join(path, "cgroup.events")) as events:
-            events.read()
-        with open(os.path.join(path, "cgroup.procs"), "wb"):
-            pass
-    except OSError as refused:
-        logger.debug("no cgroup v2 for runs: %s", refused)
-        remove_tree(path)
         return None
     return path
 

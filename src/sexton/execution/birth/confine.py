@@ -225,7 +225,7 @@ class Confinement:
     def kill(self) -> None:
         """The run's own cgroup: all of it by one hierarchy that every process joined."""
         if self.places:
-            min(self.places, key=lambda place: -place.version).kill()
+            max(self.places, key=lambda place: place.version).kill()
 
     def keep(self) -> None:
         """What is left is left on purpose."""

@@ -15,7 +15,7 @@ import select
 import sys
 import time
 
-from sexton.execution.birth import kernel, wire
+from sexton.execution.birth import kernel, place, wire
 from sexton.execution.birth.lean import signal
 from sexton.execution.birth.supervisor import Supervisor
 
@@ -176,11 +176,7 @@ class Zygote:
     @staticmethod
     def join(cgroup: str) -> bool:
         try:
-            fd = os.open(f"{cgroup}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(fd, b"0")
-            finally:
-                os.close(fd)
+            place.write(f"{cgroup}/cgroup.procs", b"0")
         except OSError:
             return False
         return True
@@ -290,11 +286,7 @@ class Zygote:
             return
         for name in cgroups_of(number):
             try:
-                fd = os.open(f"{self.cgroup_base}/{name}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
-                try:
-                    os.write(fd, b"1")
-                finally:
-                    os.close(fd)
+                place.write(f"{self.cgroup_base}/{name}/cgroup.kill", b"1")
             except OSError:
                 pass  # before 5.14, or no cgroup: the walk below does it
 
@@ -315,11 +307,7 @@ class Zygote:
         if self.cgroup_base is None:
             return
         for name in cgroups_of(number):
-            try:
-                for directory, _, _ in os.walk(f"{self.cgroup_base}/{name}", topdown=False):
-                    os.rmdir(directory)
-            except OSError:
-                pass  # still populated or gone; the sweep at the next start looks again
+            place.remove_tree(f"{self.cgroup_base}/{name}")  # one that is still populated is for the next start's sweep
 
     def tell(self, kind: bytes, number: int, pid: int, status: int) -> None:
         try:
