@@ -14,6 +14,7 @@ import time
 from collections.abc import Container
 
 from sexton.execution.birth import kernel
+from sexton.execution.birth.place import remove_tree as remove_tree
 from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEEPER_NAME, KEPT_ATTRIBUTE
 
 logger = logging.getLogger("sexton.containment")
@@ -123,16 +124,6 @@ def is_held(path: str) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def remove_tree(path: str) -> bool:
-    """Remove an empty cgroup and those below it. False when something is still in it."""
-    try:
-        for directory, _, _ in os.walk(path, topdown=False):
-            os.rmdir(directory)
-    except OSError:
-        return not os.path.exists(path)
-    return True
 
 
 def remove_numbered(base: str, below: int, living: Container[int]) -> None:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from sexton.admission.decide import Refuse
 from sexton.execution import limits
-from sexton.execution.adopted import Grip
 from sexton.execution.capture import Capture
 from sexton.execution.gate import Gate
+from sexton.execution.held import Grip
 from sexton.execution.messages import (
     Emptied,
     Exited,

@@ -8,8 +8,6 @@ from sexton.execution.birth.lean import signal
 
 
 class Place:
-    """One directory of one hierarchy for this run, and the caps that it holds."""
-
     def __init__(self, base: str, name: str, version: int, knobs: list[tuple[int, str, bytes]]) -> None:
         """`knobs` are (bit of the cap, file, value); bit 0 is of use but not needed."""
         self.path = f"{base}/{name}"
@@ -96,7 +94,7 @@ def write(path: str, value: bytes) -> None:
 
 
 def remove_tree(path: str) -> bool:
-    """Remove an empty cgroup and those below it; True when it is not there any more."""
+    """Remove an empty cgroup and those below it. False when something is still in it."""
     try:
         for directory, _, _ in os.walk(path, topdown=False):
             os.rmdir(directory)
