@@ -8,7 +8,6 @@ deadline.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from math import ceil
 
@@ -16,15 +15,13 @@ from sexton.execution.capture import Capture
 from sexton.execution.messages import Stream
 from sexton.model.clock import Monotonic
 from sexton.model.run import StopCause
-from sexton.run.live import Run
+from sexton.run.live import Run, Until
 
 logger = logging.getLogger("sexton.run")
 
 HELD_OUTPUT_SECONDS = 30.0
 FIRST_LOOK_SECONDS = 0.25
 """After the sequence, when a process has outlived the forced step; further looks follow every HELD_OUTPUT_SECONDS."""
-
-Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
 
 
 async def drain_held_output(run: Run, until: Until) -> None:

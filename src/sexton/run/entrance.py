@@ -19,8 +19,8 @@ from sexton.model.run import Phase
 from sexton.model.settings import OnStoreUnavailable
 from sexton.run.facilities import Facilities
 from sexton.run.intent import write_intent
-from sexton.run.live import Run
-from sexton.run.queueing import Until, wait_for_slots
+from sexton.run.live import Run, Until
+from sexton.run.queueing import wait_for_slots
 from sexton.run.slots import Slots, bounded, slot_name
 from sexton.store.coordination import Denied, Signal, SignalKind
 

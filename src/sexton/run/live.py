@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from msgspec.structs import replace
 
@@ -59,6 +59,12 @@ from sexton.run.lifecycle import COUNTS_AS_RUNNING, OVER, step
 from sexton.run.mailbox import AbandonRequested, Mailbox, Message, SlotsGiven, StopRequested, VictimEnded
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Until(Protocol):
+    """Takes the run's messages in until the condition holds (True) or the monotonic `limit` has passed (False)."""
+
+    def __call__(self, run: Run, condition: Callable[[], bool], limit: Monotonic | None = None) -> Awaitable[bool]: ...
 
 
 class Run:

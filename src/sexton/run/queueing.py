@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from sexton.model.clock import Monotonic
 from sexton.model.run import Phase
 from sexton.run.facilities import Facilities
 from sexton.run.intent import write_claim
-from sexton.run.live import Run
+from sexton.run.live import Run, Until
 
 logger = logging.getLogger("sexton.pools")
-
-
-class Until(Protocol):
-    def __call__(self, run: Run, condition: Callable[[], bool], limit: Monotonic | None = None) -> Awaitable[bool]: ...
 
 
 async def wait_for_slots(run: Run, daemon: Facilities, until: Until) -> bool:

@@ -8,9 +8,7 @@ from sexton.execution.messages import KillRefused, Signalled
 from sexton.model.clock import Monotonic
 from sexton.model.job import KillWaitsFor
 from sexton.model.run import Phase, StopCause
-from sexton.run.live import Run
-
-Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
+from sexton.run.live import Run, Until
 
 
 class Subject:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
 from sexton.execution.messages import Emptied
 from sexton.model.clock import Monotonic
 from sexton.model.run import Survivor
-from sexton.run.live import Run
+from sexton.run.live import Run, Until
 
 logger = logging.getLogger("sexton.run")
 
 LOOK_SECONDS = 1.0
 """Between two looks at what no supervisor will tell: who else is in the run's cgroup."""
-
-Until = Callable[[Run, Callable[[], bool], Monotonic | None], Awaitable[bool]]
 
 
 async def keep_place(run: Run, until: Until) -> None:
