@@ -12,10 +12,7 @@ from sexton.model.settings import OnStoreUnavailable
 
 
 class Enter(msgspec.Struct, frozen=True):
-    """It may start."""
-
-    unguarded: str | None = None
-    """Without the slot, on this node's own account, and why."""
+    """It may start: with the slot, or without it on this node's own account."""
 
 
 class Pursue(msgspec.Struct, frozen=True):
@@ -44,7 +41,7 @@ def when_unanswered(why: str, policy: OnStoreUnavailable) -> SlotTurn:
     """The store did not say whether the slot is free."""
     match policy:
         case OnStoreUnavailable.DEGRADE:
-            return Enter(unguarded=why)
+            return Enter()
         case OnStoreUnavailable.FAIL_CLOSED:
             return Refuse(
                 Refusal.SLOT_UNKNOWN,

@@ -6,7 +6,6 @@ which is less and is recorded as such. docs/decisions/0008-resource-limits.md ha
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
 from typing import Any
@@ -19,8 +18,6 @@ from sexton.execution.messages import Measured, Started
 from sexton.execution.plan import Identity
 from sexton.model.errors import SpawnError
 from sexton.model.limits import Limit, LimitFacts, Mechanism, ResourceLimits, refused_text
-
-logger = logging.getLogger("sexton.limits")
 
 BITS = {Limit.CPU: wire.HELD_CPU, Limit.MEMORY: wire.HELD_MEMORY, Limit.PROCESSES: wire.HELD_PROCESSES}
 PERIOD = 100_000

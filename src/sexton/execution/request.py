@@ -15,7 +15,6 @@ STAGES = {
     wire.STAGE_EXEC: "cannot execute the command",
     wire.STAGE_DIRECTORY: "cannot enter workingDirectory",
     wire.STAGE_USER: "cannot become the configured user",
-    wire.STAGE_REQUEST: "the start request was refused",
     wire.STAGE_LIMITS: LIMITS_STAGE,
 }
 

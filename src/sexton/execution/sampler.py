@@ -44,7 +44,7 @@ class Watched:
         self.due = 0.0
         self._cpu_files = cpu_files
         self._cpu_before = self._cpu_of_cgroups() or 0.0
-        self._reaped_before = _cpu_of(pid, reaped_only=True)
+        self._reaped_before = _cpu_reaped_by(pid)
         self._last: tuple[float, float] | None = None
 
     def look(self) -> None:
@@ -55,7 +55,7 @@ class Watched:
         if counted is not None:
             cpu = counted - self._cpu_before
         else:
-            cpu += _cpu_of(self.pid, reaped_only=True) - self._reaped_before
+            cpu += _cpu_reaped_by(self.pid) - self._reaped_before
         last_at, last_cpu = self._last or (now, 0.0)
         if not self._still_held():
             return  # what was seen may be the next run's
@@ -79,13 +79,9 @@ class Watched:
         return found
 
 
-def _cpu_of(pid: int, *, reaped_only: bool = False) -> float:
-    """CPU seconds of a process and of the children that it has waited for."""
-    found = kernel.stat_of(pid)
-    if not found:
-        return 0.0
-    first = 13 if reaped_only else 11
-    return sum(map(int, found[first:15])) / TICKS
+def _cpu_reaped_by(pid: int) -> float:
+    """CPU seconds of the children that a process has waited for."""
+    return sum(map(int, kernel.stat_of(pid)[13:15])) / TICKS
 
 
 def _tree(top: int) -> tuple[int, int, float]:

@@ -26,11 +26,7 @@ LARGEST = 512 * 1024
 
 
 class StoryError(Exception):
-    """It cannot be read: not a story, or of a version that we do not know. `version` is None for the former."""
-
-    def __init__(self, message: str, version: int | None = None) -> None:
-        super().__init__(message)
-        self.version = version
+    """It cannot be read: not a story, or of a version that we do not know."""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +106,7 @@ def read_story(data: bytes) -> Story:
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as failure:
         raise StoryError(f"it cannot be read: {failure!r}") from None
     if version != VERSION:
-        raise StoryError(f"it is of version {version!r}, and this Sexton knows {VERSION}", version)
+        raise StoryError(f"it is of version {version!r}, and this Sexton knows {VERSION}")
     try:
         return msgspec.convert(told, Story)
     except msgspec.ValidationError as failure:

@@ -31,6 +31,8 @@ from sexton.model.run import Containment
 logger = logging.getLogger("sexton.containment")
 
 READ_SIZE = wire.REPORT.size * 1638
+END_SECONDS = 10.0
+"""What supervisors have to end their runs when the daemon ends."""
 
 
 class Supervisors:
@@ -401,17 +403,17 @@ class Supervisors:
             if supervisor.keeps:
                 supervisor.held = None  # what becomes of it is no news of ours
         if self._zygote is not None:
-            gone = await (self._only(staying) if staying else self._zygote.end(10.0))
+            gone = await (self._only(staying) if staying else self._zygote.end(END_SECONDS))
             self._zygote.close()
             if not gone:
-                logger.error("supervisors have not ended within 10 seconds; processes of runs may be left")
+                logger.error("supervisors have not ended within %g seconds; processes of runs may be left", END_SECONDS)
         self._loop.remove_reader(self._report_read)
         os.close(self._report_read)
         os.close(self._report_write)
 
-    async def _only(self, staying: set[int], seconds: float = 10.0) -> bool:
+    async def _only(self, staying: set[int]) -> bool:
         """Until no others are left; the zygote stays with them."""
-        limit = self._loop.time() + seconds
+        limit = self._loop.time() + END_SECONDS
         while not self._all.keys() <= staying:
             if self._loop.time() >= limit:
                 return False

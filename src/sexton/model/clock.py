@@ -1,6 +1,6 @@
 """Two kinds of time that are never mixed.
 
-`Instant` (an aware UTC datetime) is for identity and records. `Monotonic` (seconds of CLOCK_MONOTONIC) is for
+An aware UTC `datetime` is for identity and records. `Monotonic` (seconds of CLOCK_MONOTONIC) is for
 every deadline and duration: a wall clock that is set must not lengthen a timeout or make a duration negative.
 """
 
@@ -12,7 +12,6 @@ from typing import NewType
 
 import msgspec
 
-Instant = datetime
 Monotonic = NewType("Monotonic", float)
 
 

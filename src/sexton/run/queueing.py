@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 from sexton.model.clock import Monotonic
 from sexton.model.run import Phase
 from sexton.run.facilities import Facilities
 from sexton.run.intent import write_claim
 from sexton.run.live import Run, Until
-
-logger = logging.getLogger("sexton.pools")
 
 
 async def wait_for_slots(run: Run, daemon: Facilities, until: Until) -> bool:

@@ -58,13 +58,11 @@ def test_a_start_that_failed() -> None:
 ])
 def test_what_is_no_story_is_refused(data: bytes) -> None:
     """Nothing of it is executed, and nobody crashes over it."""
-    with pytest.raises(StoryError) as refused:
+    with pytest.raises(StoryError, match=r"it cannot be read|it has more than"):
         read_story(data)
-    assert refused.value.version is None
 
 
 def test_another_version_is_named() -> None:
     """So that the run can be held, and not be taken for one that is lost."""
-    with pytest.raises(StoryError, match="version 99") as refused:
+    with pytest.raises(StoryError, match="version 99"):
         read_story(told(version=99, started="in another form"))
-    assert refused.value.version == 99

@@ -42,7 +42,6 @@ KNOWN_PEAK = 1 << 6
 STAGE_EXEC = 0
 STAGE_DIRECTORY = 1
 STAGE_USER = 2
-STAGE_REQUEST = 3
 STAGE_LIMITS = 4
 
 # orders to a supervisor, one byte each
