@@ -13,7 +13,6 @@ from sexton.model.job import ScheduleFields
 from sexton.model.limits import LimitFacts
 from sexton.model.pause import Pause
 from sexton.model.run import Abandoned, Containment, Exit, Gone, Outcome, OutputFacts, Phase, Stop, Trigger
-from sexton.model.verification import Verification
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -50,7 +49,6 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     trigger: Trigger
     phase: Phase
     created_at: datetime
-    attempt: int = 1
     node: str = ""
     outcome: Outcome | None = None
     exit_code: int | None = None
@@ -59,7 +57,6 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     duration: float | None = None
     fail_reason: str | None = None
-    verification: Verification | None = None
     scheduled_for: datetime | None = None
     deadline_at: datetime | None = None
     requested_by: str | None = None
@@ -107,7 +104,6 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     queued: tuple[str, ...] = ()
     pool: JobPool | None = None
     max_instances: int | None = msgspec.field(name="maxInstances", default=None)
-    unconfirmed: tuple[str, ...] = ()
     scheduled_in: float | str | None = None
     scheduled_at: datetime | None = None
     never_fires: bool = False
@@ -161,7 +157,6 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
     open: int = 0
-    bound: int = 0
     closed_idle: int = 0
     turned_away: int = 0
     not_accepted: int = 0
@@ -184,13 +179,10 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     running: int
     queued: int = 0
-    unconfirmed: int = 0
     last_reload: Reloaded
     reload_failures: int = 0
     skipped_late: int = 0
     launches_refused: int = 0
-    missed_made_up: int = 0
-    missed_given_up: int = 0
     mirror_dropped_bytes: int = 0
     log_lines_dropped: int = 0
     store_failures: int = 0

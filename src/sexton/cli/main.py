@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from io import TextIOWrapper
 
 from sexton.cli.arguments import DEFAULT_CONFIG, is_daemon, make_parser
 from sexton.cli.exits import Exit
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
+def main() -> int:
+    given = sys.argv[1:]
     parser = make_parser(commands=not is_daemon(given))
     options = parser.parse_args(given)
     config = options.config or DEFAULT_CONFIG

@@ -101,9 +101,9 @@ def _line(row: Sequence[Cell], sizes: Sequence[int], colour: bool) -> str:
 class Screen:
     """Standard output of one command."""
 
-    def __init__(self, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> None:
-        self._stream = stream or sys.stdout
-        self.colour = wants_colour(self._stream, environ)
+    def __init__(self) -> None:
+        self._stream = sys.stdout
+        self.colour = wants_colour(self._stream, os.environ)
         self.terminal = self._stream.isatty()
 
     def line(self, *cells: Cell | str) -> None:

@@ -18,11 +18,11 @@ def seconds_in(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-def instant_in(text: str, zone: tzinfo | None = None) -> datetime:
+def instant_in(text: str) -> datetime:
     """An ISO 8601 instant; without an offset it is local time. Raises ValueError."""
     try:
         at = datetime.fromisoformat(text)
-        return at if at.tzinfo is not None else at.replace(tzinfo=zone) if zone else at.astimezone()
+        return at if at.tzinfo is not None else at.astimezone()
     except (ValueError, OverflowError):
         example = "write for example 2026-03-29T02:30 or 2026-03-29T02:30+01:00"
         raise ValueError(f"{text!r} is not an instant: {example}") from None

@@ -96,8 +96,9 @@ class Invalid(Enum):
 
 
 INVALID = Invalid.INVALID
+LONGEST_SHOWN = 60
 
 
-def shown(value: str, limit: int = 60) -> str:
+def shown(value: str) -> str:
     """A value as messages quote it: on one line and not endlessly long."""
-    return repr(value if len(value) <= limit else value[: limit - 3] + "...")
+    return repr(value if len(value) <= LONGEST_SHOWN else value[: LONGEST_SHOWN - 3] + "...")

@@ -189,5 +189,5 @@ def slot_ttl(state: StateSettings | None) -> float:
 
 def _take_up_pools(launcher: Launcher, changes: JobDiff, settings: Settings) -> None:
     changed: dict[str, JobSpec | None] = {spec.name: None for spec in changes.removed}
-    changed.update({change.after.name: change.after for change in changes.changed})
+    changed.update({spec.name: spec for spec in changes.changed})
     launcher.take_up_pools(settings.pools, changed)

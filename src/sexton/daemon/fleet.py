@@ -232,7 +232,7 @@ class Fleet:
             logger.warning("the other nodes could not be told that this one ends: %s", failure)
 
 
-async def dead_daemons(store: Store, me: NodeIdentity, ttl: float, name: str) -> Callable[[RunRecord], bool]:
+async def dead_daemons(store: Store, me: NodeIdentity, ttl: float) -> Callable[[RunRecord], bool]:
     """Which unfinished runs are ours to end and record at the start: those that a dead daemon of this node has left.
     Raises StoreError."""
     if not store.capabilities.shared:
@@ -241,7 +241,7 @@ async def dead_daemons(store: Store, me: NodeIdentity, ttl: float, name: str) ->
 
     def is_ours(run: RunRecord) -> bool:
         one = present.get(run.launch.daemon)
-        if run.launch.node != name:
+        if run.launch.node != me.name:
             return False
         return one is None or is_provably_dead(one.facts.identity, me) or one.silent_for > ttl
 

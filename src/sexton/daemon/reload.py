@@ -153,7 +153,7 @@ class Reloader:
             self._scheduler.agenda.remove(spec.name)
         for spec in changes.unchanged:
             self._jobs.put(spec)
-        for number, spec in enumerate((*changes.added, *(change.after for change in changes.changed)), 1):
+        for number, spec in enumerate((*changes.added, *changes.changed), 1):
             self._put(spec)
             if number % BREATH == 0:
                 await asyncio.sleep(0)

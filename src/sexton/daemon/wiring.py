@@ -105,7 +105,7 @@ class Daemon:
         kernel.become_subreaper()  # the third line: orphans of a zygote that was killed come to us
         kept, words = (own.kept, own.words) if own is not None else (None, None)
         ttl = slot_ttl(self._configuration.settings.state)
-        self._is_ours = await dead_daemons(store, home.identity, ttl, home.identity.name)
+        self._is_ours = await dead_daemons(store, home.identity, ttl)
         found = await find_kept(store, kept, self._is_ours) if kept is not None else []
         living = {one.launch.id for one in found}
         interrupted = await recover(store, self._clock.now(), living, words, self._is_ours)

@@ -22,7 +22,6 @@ FEW_PROCESSES = 256
 class UlimitFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None where there is no limit, or it does not bind this process."""
 
-    descriptors_soft: int
     descriptors_hard: int | None
     processes_left: int | None
     """Under RLIMIT_NPROC, for the daemon's user."""
@@ -32,9 +31,9 @@ class UlimitFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(home: Home) -> UlimitFacts:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UlimitFacts(
-        descriptors_soft=soft, descriptors_hard=None if hard == resource.RLIM_INFINITY else hard,
+        descriptors_hard=None if hard == resource.RLIM_INFINITY else hard,
         processes_left=_processes_left(), pids_left=_pids_left(), home=home,
     )
 

@@ -55,9 +55,8 @@ def test_a_distance_has_a_direction() -> None:
 
 def test_an_instant_without_offset_is_local() -> None:
     """An offset that is written wins."""
-    berlin = ZoneInfo("Europe/Berlin")
-    assert instant_in("2026-10-05T14:00", berlin) == datetime(2026, 10, 5, 12, tzinfo=UTC)
-    assert instant_in("2026-10-05T14:00+00:00", berlin) == datetime(2026, 10, 5, 14, tzinfo=UTC)
+    assert instant_in("2026-10-05T14:00") == datetime(2026, 10, 5, 14).astimezone()
+    assert instant_in("2026-10-05T14:00+03:00") == datetime(2026, 10, 5, 11, tzinfo=UTC)
     assert instant_in("2026-10-05").tzinfo is not None
 
 

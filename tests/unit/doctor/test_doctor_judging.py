@@ -171,7 +171,7 @@ def test_descriptors(hard: int | None, needed: int, level: Level) -> None:
 ])
 def test_processes(left: int | None, level: Level) -> None:
     """Room under RLIMIT_NPROC, and under the cgroup."""
-    facts = ulimits.UlimitFacts(descriptors_soft=1024, descriptors_hard=None, processes_left=left, pids_left=left,
+    facts = ulimits.UlimitFacts(descriptors_hard=None, processes_left=left, pids_left=left,
                                 home=Home.PLAIN)
     assert levels(ulimits.judge(facts)) == {"descriptors": Level.OK, "processes": level, "tasks": level}
 

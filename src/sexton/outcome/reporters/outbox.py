@@ -126,9 +126,7 @@ class _Lane:
 
 
 class Outbox:
-    def __init__(self, *, limit: int = LIMIT, weight_limit: int = WEIGHT_LIMIT) -> None:
-        self._limit = limit
-        self._weight_limit = weight_limit
+    def __init__(self) -> None:
         self._lanes: dict[Channel, OrderedDict[str, _Lane]] = {channel: OrderedDict() for channel in Channel}
         lock = threading.Lock()
         self._ready = threading.Condition(lock)
@@ -151,12 +149,12 @@ class Outbox:
 
     def has_room_for(self, weight: int) -> bool:
         """Whether a parcel may hold so many bytes until it is delivered."""
-        return self._weight + weight <= self._weight_limit
+        return self._weight + weight <= WEIGHT_LIMIT
 
     def offer(self, parcel: Parcel) -> bool:
         """Take a parcel, or drop it (counted and logged) when the queue is full. Returns at once."""
         with self._changed:
-            if self._closing or self._waiting >= self._limit:
+            if self._closing or self._waiting >= LIMIT:
                 self._counts[parcel.channel].dropped += 1
                 told, self._overflowing = self._overflowing, True
             else:
@@ -283,7 +281,7 @@ class Outbox:
             self._weight = max(0, self._weight - parcel.weight)
             if not lane.parcels and not lane.busy and not lane.failures:
                 del lanes[parcel.destination]
-            if len(lanes) > self._limit:  # those that failed last are remembered, but not without bound
+            if len(lanes) > LIMIT:  # those that failed last are remembered, but not without bound
                 for name in [name for name, lane in lanes.items() if not lane.parcels and not lane.busy]:
                     del lanes[name]
             self._changed.notify_all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from datetime import UTC, datetime, timedelta
@@ -10,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from sexton.store.directory.files import QUARANTINE, TEMPORARY, Files, remove
 from sexton.store.directory.post import Occurrences
 from sexton.store.directory.reading import Reading
-
-log = logging.getLogger(__name__)
 
 LEFTOVER_SECONDS = 24 * 3600.0
 """Age of a draft, an inbox or an intent beside its record that whoever made it cannot be at work on any more."""

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -96,9 +96,8 @@ class Letters:
 class Heartbeats:
     """The modification time of a node's file is its latest heartbeat by the file system's clock."""
 
-    def __init__(self, files: Files, clock: Callable[[], float] = boottime) -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
-        self._clock = clock
         self._sightings: dict[str, Sighting] = {}
         self._lock = threading.Lock()
 
@@ -110,7 +109,7 @@ class Heartbeats:
 
     def all(self, *, set_aside: bool = True) -> list[Presence]:
         """Everybody who has announced itself; damaged files are moved away, or only left out."""
-        began, now = self._clock(), self._files.now()
+        began, now = boottime(), self._files.now()
         folder = self._files.path("nodes")
         found: list[Presence] = []
         for name in sorted(names(folder)):
@@ -126,7 +125,7 @@ class Heartbeats:
                 continue
             with self._lock:
                 sighting = self._sightings[name] = seen(
-                    self._sightings.get(name), stamp, began=began, ended=self._clock())
+                    self._sightings.get(name), stamp, began=began, ended=boottime())
             offset = (facts.clock - EPOCH).total_seconds() - stamp / 1e9
             found.append(Presence(facts=facts, silent_for=age(stamp, now, sighting), clock_offset=offset))
         with self._lock:

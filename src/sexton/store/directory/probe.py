@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
 
 from sexton.store.directory.files import Files, link, remove
 
-Lock = Callable[[int, int], None]
 
-
-def examine(files: Files, lock: Lock | None = None) -> str | None:
+def examine(files: Files) -> str | None:
     """Why what it grants cannot be trusted; None when nothing speaks against it. Raises OSError.
 
     A file system without locks is none that lies: nothing here depends on them. One that grants two exclusive locks on
     one file answers without asking whoever would have to know, and its other promises are worth as little.
     """
     with files.draft() as one, files.draft() as other:
-        if _grants_two_locks(one.path, lock or fcntl.flock):
+        if _grants_two_locks(one.path):
             return f"{files.root}: two exclusive locks on one file were granted at the same time"
         name = one.path + "-link"
         try:
@@ -33,14 +30,14 @@ def examine(files: Files, lock: Lock | None = None) -> str | None:
     return None
 
 
-def _grants_two_locks(path: str, lock: Lock) -> bool:
+def _grants_two_locks(path: str) -> bool:
     with open(path, "rb+") as first, open(path, "rb+") as second:
         try:
-            lock(first.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(first.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         try:
-            lock(second.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(second.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
     return os.path.exists(path)

@@ -79,9 +79,8 @@ class _Watched:
 class Shelves:
     """For any of the store's threads. Raises OSError."""
 
-    def __init__(self, files: Files, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
-        self._clock = clock
         self._lock = threading.Lock()
         self._folders: dict[str, _Watched] = {}
         self._jobs: dict[str, str] = {}
@@ -132,7 +131,7 @@ class Shelves:
         return known
 
     def _refresh(self, watched: _Watched, path: str) -> None:
-        now = self._clock()
+        now = time.monotonic()
         try:
             found = os.stat(path)
         except FileNotFoundError:
