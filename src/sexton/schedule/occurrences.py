@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from itertools import islice
 
 from sexton.model.job import DayRule
 from sexton.schedule.days import MONTH_COUNT, MONTH_STARTS, days_mask, layout
@@ -98,11 +97,6 @@ class Occurrences:
         second = to_seconds(before)
         found = self.previous_second(second if before.microsecond == 0 else second + 1)
         return None if found is None else to_instant(found)
-
-    def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
-        """The fires in (after, until], the earliest `limit` of them."""
-        found = self.seconds_between(to_seconds(after), to_seconds(until))
-        return [to_instant(second) for second in islice(found, limit)]
 
     def seconds_between(self, after: int, until: int) -> Iterator[int]:
         """The fires in (after, until], one after the other, as seconds since 1970."""

@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fires import fires
 from sexton.model.job import DayRule
 from sexton.schedule.expression import CronExpression, parse
 from sexton.schedule.occurrences import Occurrences, occurrences_of
@@ -28,7 +29,7 @@ def local_fires(text: str, zone: str, after: str, count: int, rule: DayRule = Da
     """The fires after a local time, as local times with their offset."""
     where = ZoneInfo(zone)
     start = datetime.fromisoformat(after).replace(tzinfo=where)
-    found = schedule(text, zone, rule).between(start, start + timedelta(days=40000), count)
+    found = fires(schedule(text, zone, rule), start, start + timedelta(days=40000), count)
     return [each.astimezone(where).strftime("%Y-%m-%dT%H:%M:%S%z") for each in found]
 
 
@@ -106,7 +107,7 @@ def test_strictly_after_and_before() -> None:
     assert minutely.previous(noon) == noon - timedelta(minutes=1)
     assert minutely.previous(noon + tick) == noon
     assert minutely.fires_at(noon) and not minutely.fires_at(noon + tick)
-    assert minutely.between(noon, noon + timedelta(minutes=2), 9) == [
+    assert fires(minutely, noon, noon + timedelta(minutes=2), 9) == [
         noon + timedelta(minutes=m) for m in (1, 2)
     ]
 
@@ -206,7 +207,8 @@ def test_an_hourly_job_runs_each_real_hour(day: str, hours: int) -> None:
     zone = ZoneInfo("America/Los_Angeles")
     begin = datetime.fromisoformat(day).replace(tzinfo=zone)
     end = (begin + timedelta(days=1)).astimezone(UTC)
-    found = schedule("0 * * * *", "America/Los_Angeles").between(
+    found = fires(
+        schedule("0 * * * *", "America/Los_Angeles"),
         begin.astimezone(UTC) - timedelta(seconds=1), end - timedelta(seconds=1), 100
     )
     assert len(found) == hours
@@ -294,7 +296,7 @@ def test_agrees_with_a_scan_of_every_minute(
                 expected.append(instant)
     found = schedule(f"{minute[0]} {hour[0]} * * {weekday[0]}", zone)
     begin, end = minutes[0][0], minutes[-1][0]
-    forward = found.between(begin, end, 10000)
+    forward = fires(found, begin, end, 10000)
     assert forward == expected
     backward = []
     at: datetime | None = end + timedelta(minutes=1)
@@ -360,7 +362,7 @@ def test_agrees_with_cronsim(
         theirs = _distinct(other, 6)
     except CronSimError:
         assume(False)
-    ours = schedule(text, zone).between(begin, datetime(2100, 1, 1, tzinfo=UTC), 6)
+    ours = fires(schedule(text, zone), begin, datetime(2100, 1, 1, tzinfo=UTC), 6)
     assert ours[: len(theirs)] == theirs[: len(ours)]
     # It gives up after fifty years, we at the end of 2099.
     assert len(ours) == len(theirs) or min(len(ours), len(theirs)) == 0 or ours[-1].year > 2050
