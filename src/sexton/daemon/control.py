@@ -54,7 +54,7 @@ class Unknown(Exception):
 
 
 class NotRunning(Exception):
-    """There is nothing to cancel."""
+    """There is nothing to cancel, or no place to give up."""
 
 
 class Control:

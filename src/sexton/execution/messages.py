@@ -20,13 +20,13 @@ class Started(msgspec.Struct, frozen=True):
     at: Monotonic
     containment: Containment
     held: int = 0
-    """The caps that a cgroup holds, as bits of a report (`limits.by_bits`)."""
+    """The caps that a cgroup holds, as bits of a report (`limits.BITS`)."""
     limit_errno: int = 0
     """Why one that was tried is not among them."""
 
 
 class StartFailed(msgspec.Struct, frozen=True):
-    """No process of the job was made. `never_tried` tells that the pool itself could not take the run."""
+    """No process of the job was made. `errno` is 0 where it was not the kernel that refused."""
 
     errno: int
     what: str

@@ -1,4 +1,4 @@
-"""The pool of warm supervisors, and the handle on one run inside one of them.
+"""The pool of warm supervisors; `held.py` has the handle on one run inside one of them.
 
 One request is outstanding at each supervisor and the queue stays here: cancel before start is a deletion, and a
 supervisor that dies takes exactly one known run with it. Policy and figures: docs/decisions/0002-supervisors.md.

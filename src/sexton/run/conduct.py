@@ -148,10 +148,9 @@ async def _start(run: Run, daemon: Facilities) -> None:
         await _until(run, lambda: run.swept)  # it may have started the process: not over before nothing can be left
     elif run.started is not None:
         run.advance(Phase.RUNNING)
-        if not run.is_check:
-            daemon.on_started(run)
         if run.is_check:
             return
+        daemon.on_started(run)
         daemon.confining.watch(run)
         if daemon.ledger.capabilities.durable and not run.mailbox.waiting:
             daemon.ledger.note(run.record())  # of a run that is over already the record says it all

@@ -1,4 +1,4 @@
-"""One door for every launch: schedule, manual start, boot. Decide, register, and let the run live in its own task."""
+"""One door for every launch, whatever its trigger. Decide, register, and let the run live in its own task."""
 
 from __future__ import annotations
 

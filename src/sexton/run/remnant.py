@@ -68,9 +68,9 @@ def is_alive(survivor: Survivor) -> bool:
 def find_remnants(
     histories: Mapping[str, JobHistory], jobs: Iterable[JobSpec], boot_id: str, clock: Clock,
 ) -> list[Remnant]:
-    """Of the jobs that keep places (whenUnconfirmed: hold, and a policy, a bound or a pool that
-    looks at them): recorded runs of this boot
-    that were meant to be ended and were not seen gone. Of some of them nothing is alive any more: to be amended."""
+    """Of the jobs that keep places (whenUnconfirmed: hold, and a policy, a bound or a pool that looks at them): the
+    recorded runs of this boot that were meant to be ended and were not seen gone. Of some of them nothing is alive any
+    more: to be amended."""
     found = []
     for job in jobs:
         unbounded = job.concurrency_policy is ConcurrencyPolicy.ALLOW and job.max_instances is None

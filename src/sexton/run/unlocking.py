@@ -11,7 +11,7 @@ from sexton.run.live import Run
 
 logger = logging.getLogger("sexton.run")
 
-SECONDS = 5.0
+LOOK_UP_SECONDS = 5.0
 
 
 async def unlock_secrets(run: Run, vault: Vault) -> None:
@@ -40,10 +40,10 @@ async def _read(run: Run, vault: Vault) -> Unlocked:
 
     vault.begin(run.job.secrets, done)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(LOOK_UP_SECONDS):
             found = await answer
     except TimeoutError:
-        raise SpawnError(f"secrets: a file did not answer within {SECONDS:g} seconds") from None
+        raise SpawnError(f"secrets: a file did not answer within {LOOK_UP_SECONDS:g} seconds") from None
     if isinstance(found, SpawnError):
         raise found
     return found

@@ -1,8 +1,8 @@
 """What the daemon, the zygote and the supervisors say to each other.
 
-daemon -> zygote      SEQPACKET `ZygoteCommand`
-zygote -> daemon      SEQPACKET BORN (with the supervisor's private socket by SCM_RIGHTS) or DEAD
-daemon -> supervisor  SEQPACKET one request (marshal) with its descriptors, then single bytes: `Order`
+daemon -> zygote      SEQPACKET COMMAND: fork so many supervisors, or one of them was released
+zygote -> daemon      SEQPACKET EVENT: one is born (with its private socket by SCM_RIGHTS), or dead
+daemon -> supervisor  SEQPACKET one request (marshal) with its descriptors, then orders, a byte each
 supervisor -> daemon  fixed-size reports on one pipe shared by all supervisors (atomic: smaller than PIPE_BUF)
 """
 
@@ -44,7 +44,7 @@ STAGE_DIRECTORY = 1
 STAGE_USER = 2
 STAGE_LIMITS = 4
 
-# orders to a supervisor, one byte each
+# orders to a supervisor
 TERMINATE = b"T"
 KILL = b"K"
 RELEASE = b"L"
@@ -57,7 +57,7 @@ FINISH_OUTPUT = b"O"
 FORGET = b"F"  # the run is recorded
 HELLO = b"H"  # at the socket in the runtime directory, followed by the daemon's version of what is said there
 
-# messages on the zygote's socket: struct, then (BORN only) one descriptor
+# messages on the zygote's socket: struct, then (of a birth only) one descriptor
 COMMAND = struct.Struct("<cI")  # b"F" fork this many | b"L" supervisor released
 EVENT = struct.Struct("<cIIi")  # b"B" id pid how | b"D" id pid status
 
