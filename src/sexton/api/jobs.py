@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from sexton.admission.decide import Refusal, Refuse
+from sexton.api.bodies import CancelBody, PauseBody, ResumeBody, StartBody
 from sexton.api.logs import job_logs
 from sexton.api.routes import (
     Answer,
@@ -24,18 +25,14 @@ from sexton.api.routes import (
 from sexton.api.slots import slot_view
 from sexton.api.use import running_resources
 from sexton.api.views import (
-    CancelBody,
     Cancelled,
     Fire,
     Fires,
     JobFacts,
     JobRuns,
     JobView,
-    PauseBody,
     Paused,
     Queued,
-    ResumeBody,
-    StartBody,
     Started,
     StatusRow,
     job_view,

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from sexton.api.bodies import StopBody
 from sexton.api.routes import Answer, Route, answer, control_of, problem, read_body
-from sexton.api.views import StopBody
 from sexton.daemon.control import Control
 from sexton.run.pools import Entry, Holding, Pool
 

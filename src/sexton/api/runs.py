@@ -7,6 +7,7 @@ from datetime import datetime
 
 from aiohttp import web
 
+from sexton.api.bodies import AbandonBody, StopBody
 from sexton.api.logs import run_log
 from sexton.api.routes import (
     Answer,
@@ -22,7 +23,7 @@ from sexton.api.routes import (
     read_body,
     whole,
 )
-from sexton.api.views import AbandonBody, RunList, RunView, StopBody, run_view
+from sexton.api.views import RunList, RunView, run_view
 from sexton.daemon.control import Control
 from sexton.model.run import Outcome, Phase, RunRecord
 from sexton.run.identity import bound_at
