@@ -47,8 +47,8 @@ async def job_resources(request: web.Request) -> web.Response:
     history = await control.history(name, whole(request, "limit", DEFAULT_RUNS, 1, MAX_RUNS))
     monitoring = control.job(name).spec.monitor_resources
     live = [
-        LiveUse(run=run.id, started_at=run.started_at, pid=run.pid, samples=list(run.watched.looks))
-        for run in control.live_runs(name) if run.watched is not None
+        LiveUse(run=run.id, started_at=run.started_at, pid=run.pid, samples=list(run.monitored.looks))
+        for run in control.live_runs(name) if run.monitored is not None
     ]
     runs = [
         RecordedUse(run=record.launch.id, started_at=record.started_at, finished_at=record.finished_at,

@@ -72,7 +72,7 @@ class RunningResources(msgspec.Struct, kw_only=True):
 
 
 def running_resources(live: Sequence[Run]) -> RunningResources | None:
-    looks = [run.watched.looks[-1] for run in live if run.watched is not None and run.watched.looks]
+    looks = [run.monitored.looks[-1] for run in live if run.monitored is not None and run.monitored.looks]
     if not looks:
         return None
     return RunningResources(

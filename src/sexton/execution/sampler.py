@@ -27,7 +27,7 @@ MOST_PROCESSES = 10_000
 """Of one run and one look: a fork bomb must not keep the thread from all others."""
 
 
-class Watched:
+class Monitored:
     """One monitored run. Written by the thread; readers see whole values."""
 
     def __init__(
@@ -106,28 +106,28 @@ class Sampler:
 
     def __init__(self, cgroup_base: str | None) -> None:
         self._base = cgroup_base
-        self._runs: dict[str, Watched] = {}
+        self._runs: dict[str, Monitored] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
 
     def watch(
         self, run_id: str, pid: int, number: int | None, how: Monitoring, still_held: Callable[[], bool],
-    ) -> Watched:
+    ) -> Monitored:
         """`number` is that of a supervisor with a cgroup, `pid` its process, which holds the run as long as
         `still_held` says so."""
         files = () if self._base is None or number is None else tuple(
             f"{self._base}/{kind}{number}/cpu.stat" for kind in "sl")
-        watched = Watched(pid, files, how, still_held)
+        monitored = Monitored(pid, files, how, still_held)
         if not still_held():
-            return watched
+            return monitored
         with self._changed:
-            self._runs[run_id] = watched
+            self._runs[run_id] = monitored
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
                 self._thread.start()
             self._changed.notify()
-        return watched
+        return monitored
 
     def forget(self, run_id: str) -> None:
         with self._changed:
@@ -160,16 +160,16 @@ class Sampler:
 
 
 def tree_use(
-    watched: Watched | None, used: Used | None, measured: Measured | None, usage: Usage | None,
+    monitored: Monitored | None, used: Used | None, measured: Measured | None, usage: Usage | None,
 ) -> TreeUse | None:
     """What a monitored run is recorded to have used; None for others. Before the supervisor has summed up, the CPU
     time is that of the latest look."""
-    if watched is None:
+    if monitored is None:
         return None
-    latest = watched.looks[-1].cpu_seconds if watched.looks else 0.0
+    latest = monitored.looks[-1].cpu_seconds if monitored.looks else 0.0
     return TreeUse(
         cpu_user_seconds=used.user if used else latest, cpu_system_seconds=used.system if used else 0.0,
-        max_rss_bytes=watched.max_rss or (usage.max_rss_bytes if usage else 0),
+        max_rss_bytes=monitored.max_rss or (usage.max_rss_bytes if usage else 0),
         peak_memory_bytes=measured.peak_memory_bytes if measured else None,
-        max_processes=max(watched.max_processes, 1), looks=watched.count,
+        max_processes=max(monitored.max_processes, 1), looks=monitored.count,
     )

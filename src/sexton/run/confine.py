@@ -47,10 +47,10 @@ class Confining:
         match run.held:
             case Held(supervisor=WarmSupervisor() as supervisor) as held:
                 number = supervisor.number if supervisor.in_cgroup else None
-                run.watched = self._sampler.watch(
+                run.monitored = self._sampler.watch(
                     run.id, supervisor.pid, number, run.job.monitor_resources, lambda: held.state is HeldState.LIVE)
             case Adopted() as adopted if adopted.pid:
-                run.watched = self._sampler.watch(
+                run.monitored = self._sampler.watch(
                     run.id, adopted.pid, None, run.job.monitor_resources, lambda: not adopted.over)
             case _:
                 pass  # nothing of it that could be looked at
@@ -70,7 +70,7 @@ class Confining:
 
     def let_go(self, run: Run) -> None:
         """It is over: no further look; what a supervisor that was killed cannot remove any more is removed."""
-        if run.watched is not None:
+        if run.monitored is not None:
             self._sampler.forget(run.id)
         held = run.held
         if run.limits is not None and run.swept and isinstance(held, Held) and held.supervisor is not None:

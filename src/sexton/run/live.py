@@ -30,7 +30,7 @@ from sexton.execution.messages import (
     Swept,
     Used,
 )
-from sexton.execution.sampler import Watched, tree_use
+from sexton.execution.sampler import Monitored, tree_use
 from sexton.execution.secrets import Unlocked
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import EndsWhen, JobSpec
@@ -119,7 +119,7 @@ class Run:
         # what we decided
         self.limits: limits.Intended | None = None
         self.limits_refused: str | None = None
-        self.watched: Watched | None = None
+        self.monitored: Monitored | None = None
         self.stop: Stop | None = None
         self.force = False
         self.started_at: datetime | None = None
@@ -394,6 +394,6 @@ class Run:
             started_at=self.started_at, deadline_at=deadline_at,
             finished_at=self.ended_at, duration=self.duration, fail_reason=self._masked(self.fail_reason),
             output=self.capture.facts() if self.capture else None, usage=self.usage,
-            limits=self.limit_facts(), tree=tree_use(self.watched, self.used, self.measured, self.usage),
+            limits=self.limit_facts(), tree=tree_use(self.monitored, self.used, self.measured, self.usage),
             adopted=self.adopted, pursues=self.pursues,
         )

@@ -15,7 +15,7 @@ from sexton.execution.controllers import Controllers, Hierarchy, hierarchies
 from sexton.execution.limits import Intended, LimitsRefused, facts, intend, knobs, request
 from sexton.execution.messages import Measured, Started
 from sexton.execution.plan import Identity
-from sexton.execution.sampler import Watched
+from sexton.execution.sampler import Monitored
 from sexton.model.clock import Monotonic
 from sexton.model.limits import Limit, Mechanism, Monitoring, ResourceLimits
 from sexton.model.run import Containment
@@ -215,10 +215,10 @@ def test_a_v2_cgroup_tells_by_its_own_events(tmp_path: Path) -> None:
 
 def test_a_look_that_may_have_seen_a_later_run_does_not_count() -> None:
     """The supervisor of a run that is over may hold another one already."""
-    over = Watched(os.getpid(), (), Monitoring(), lambda: False)
+    over = Monitored(os.getpid(), (), Monitoring(), lambda: False)
     over.look()
     assert over.count == 0 and not over.looks
-    on = Watched(os.getpid(), (), Monitoring(history=2), lambda: True)
+    on = Monitored(os.getpid(), (), Monitoring(history=2), lambda: True)
     for _ in range(3):
         on.look()
     assert on.count == 3 and len(on.looks) == 2
