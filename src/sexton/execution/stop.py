@@ -38,7 +38,7 @@ class Subject(Protocol):
     @property
     def signalled(self) -> Signalled | None: ...
     @property
-    def refused(self) -> KillRefused | None: ...
+    def kill_refused(self) -> KillRefused | None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -130,18 +130,18 @@ async def _forced_step(run: Subject) -> None:
     run.enter(Phase.CONFIRMING)
     limit = Monotonic(run.now() + CONFIRM_SECONDS)
     def settled_or_slow() -> bool:
-        return run.tree_gone or run.refused is not None
+        return run.tree_gone or run.kill_refused is not None
 
     if not await _until_answered(run, settled_or_slow, KILL_ANSWER_SECONDS):
         run.end_supervisor()  # it neither did it nor said why: stopped, or frozen, by its own run
-    settled = await run.until(lambda: run.tree_gone or _will_not_die(run.refused), limit)
+    settled = await run.until(lambda: run.tree_gone or _will_not_die(run.kill_refused), limit)
     if run.tree_gone:
         return
-    if run.refused is not None and _will_not_die(run.refused) and not run.process_gone:
-        _tell_refusal(run, run.refused.group_errno, run.refused.errno)
+    if run.kill_refused is not None and _will_not_die(run.kill_refused) and not run.process_gone:
+        _tell_refusal(run, run.kill_refused.group_errno, run.kill_refused.errno)
     logger.error(
         "Job %s: its processes could not be ended%s", run.name,
-        f" ({os.strerror(run.refused.errno)})" if run.refused else "" if settled else " in time",
+        f" ({os.strerror(run.kill_refused.errno)})" if run.kill_refused else "" if settled else " in time",
     )
 
 

@@ -308,7 +308,7 @@ async def _end_leftovers(run: Run) -> None:
                    run.job.name, run.id, len(left), ", ".join(str(process.pid) for process in left))
     run.held.kill()
     limit = Monotonic(run.clock.monotonic() + CONFIRM_SECONDS)
-    await _until(run, lambda: run.emptied is not None or run.swept or run.refused is not None, limit)
+    await _until(run, lambda: run.emptied is not None or run.swept or run.kill_refused is not None, limit)
     run.left = run.survivors()
 
 

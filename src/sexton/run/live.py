@@ -106,7 +106,7 @@ class Run:
         self.exited: Exited | None = None
         self.emptied: Emptied | None = None
         self.signalled: Signalled | None = None
-        self.refused: KillRefused | None = None
+        self.kill_refused: KillRefused | None = None
         self.lost = False
         self.lost_because: str | None = None
         self.swept = False
@@ -194,7 +194,7 @@ class Run:
                 if self.stop is not None:
                     self.stop = replace(self.stop, signalled_at=self.wall(message.at))
             case KillRefused():
-                self.refused = message
+                self.kill_refused = message
             case MemoryExceeded():
                 self._learn_memory_exceeded(message)
             case Measured():

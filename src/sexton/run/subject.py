@@ -46,8 +46,8 @@ class Subject:
         return self._run.signalled
 
     @property
-    def refused(self) -> KillRefused | None:
-        return self._run.refused
+    def kill_refused(self) -> KillRefused | None:
+        return self._run.kill_refused
 
     @property
     def process_gone(self) -> bool:

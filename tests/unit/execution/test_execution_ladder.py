@@ -35,7 +35,7 @@ class Scripted:
         self.grace_is_for_the_tree = False
         self.force = force_at == 0.0
         self.signalled: Signalled | None = None
-        self.refused: KillRefused | None = None
+        self.kill_refused: KillRefused | None = None
         self.process_gone = gone
         self.tree_gone = False
         self.clock = 0.0
@@ -59,7 +59,7 @@ class Scripted:
         self.process_gone = self.tree_gone = True
 
     def _refuse(self) -> None:
-        self.refused = KillRefused(self.now(), self._refuses, 77, self._refuses)
+        self.kill_refused = KillRefused(self.now(), self._refuses, 77, self._refuses)
 
     def rouse(self) -> None:
         self.roused += 1
@@ -223,7 +223,7 @@ async def test_a_process_that_does_not_die_is_waited_for_within_the_bound(said: 
 async def test_a_slow_death_is_no_refusal(said: Callable[[], list[str]]) -> None:
     """"Has not died of it yet" does not end the wait for the proof and is not told as a refused signal."""
     run = Scripted(1.0, empties_after_kill=5.0)
-    run._coming.append((2.0, lambda: setattr(run, "refused", KillRefused(run.now(), errno.ETIMEDOUT, 78))))
+    run._coming.append((2.0, lambda: setattr(run, "kill_refused", KillRefused(run.now(), errno.ETIMEDOUT, 78))))
     await bring_down(run)
     assert run.clock == pytest.approx(6.001) and run.tree_gone
     assert not any("could not signal" in line for line in said())
@@ -243,6 +243,6 @@ async def test_a_supervisor_that_cannot_act_is_ended(said: Callable[[], list[str
 async def test_a_supervisor_that_says_why_is_left_to_it() -> None:
     """One that reports a process that does not die is at work, and is not ended."""
     run = Scripted(0.0, empties_after_kill=9.0)
-    run._coming.append((2.0, lambda: setattr(run, "refused", KillRefused(run.now(), errno.ETIMEDOUT, 78))))
+    run._coming.append((2.0, lambda: setattr(run, "kill_refused", KillRefused(run.now(), errno.ETIMEDOUT, 78))))
     await bring_down(run)
     assert run.tree_gone and not any(what == "END" for _, what in run.log)
