@@ -36,8 +36,8 @@ SHORT: tuple[Change, ...] = (
 
 SUBREAPER: Change = ("execution/birth/supervisor.py", "        kernel.become_subreaper()\n", "")
 CGROUP_KILL: Change = (
-    "execution/birth/zygote.py", "        for name in cgroups_of(number):\n            try:\n                fd",
-    "        for name in ():\n            try:\n                fd")
+    "execution/birth/zygote.py", "        for name in cgroups_of(number):\n            try:",
+    "        for name in ():\n            try:")
 SWEEP: Change = ("execution/birth/zygote.py", "                return found\n", "                return set()\n")
 WITNESS: Change = ("execution/held.py", "None if self._cgroup is None else said_so or not self.others()",
                    "None if self._cgroup is None else True")
