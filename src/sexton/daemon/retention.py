@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from sexton.daemon.orphans import Orphans
+from sexton.daemon.forgotten_output import ForgottenOutput
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
@@ -47,7 +47,7 @@ def retention_of(
 
     retention = Retention(store, me, facilities.clock, age, on_pruned)
     if (files := facilities.output_files) is not None and database() is not None:
-        retention.orphans = Orphans(store, files, database, lambda: {
+        retention.forgotten_output = ForgottenOutput(store, files, database, lambda: {
             *(run.id for run in facilities.registry), *(it.launch.id for it in facilities.unwritten.of(None))})
     return retention
 
@@ -65,7 +65,7 @@ class Retention:
         self._age = age
         self._on_pruned = on_pruned
         self.forgotten = 0
-        self.orphans: Orphans | None = None
+        self.forgotten_output: ForgottenOutput | None = None
         """None where there are no output files, or where other nodes' are among them."""
 
     async def run(self) -> None:

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from sexton import __version__
 from sexton.daemon import systemd
 from sexton.daemon.assembly import Ground, Parts, slot_ttl
-from sexton.daemon.beside import live_beside_runs
 from sexton.daemon.clockwatch import ClockWatch
 from sexton.daemon.control import Control
 from sexton.daemon.fleet import dead_daemons
@@ -24,7 +23,7 @@ from sexton.daemon.jobs import REMEMBERED_RUNS
 from sexton.daemon.logs import LogThread
 from sexton.daemon.node import Belongings, NodeHome
 from sexton.daemon.nodestate import is_fleet_wide, of_node
-from sexton.daemon.retention import retention_of
+from sexton.daemon.retention import Retention, retention_of
 from sexton.daemon.shutdown import drain
 from sexton.daemon.stores import belongings_of, home_of, make_store
 from sexton.daemon.timetable import occurrences_for
@@ -158,7 +157,7 @@ class Daemon:
         store, home = parts.ground.store, parts.ground.home
         retention = retention_of(
             lambda: parts.reloader.settings.state, store, home.identity, parts.facilities, self._forget_output)
-        living = live_beside_runs(store, parts.fleet, parts.slots, parts.registry, retention)
+        living = _live_beside_runs(parts, retention)
         try:
             await self._until_stopped(scheduling)
             await self._drain(parts)
@@ -246,6 +245,22 @@ class Daemon:
             task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._parts.reloader.reload())
             self._reloads.add(task)
             task.add_done_callback(self._reloads.discard)
+
+
+def _live_beside_runs(parts: Parts, retention: Retention) -> list[asyncio.Task[None]]:
+    """Keep our slots, hear the other nodes and be heard, forget what is old: tasks that never end, for the caller to
+    cancel. A store that is one node's own has nobody to hear."""
+    store, fleet, slots = parts.ground.store, parts.fleet, parts.slots
+    tasks = [asyncio.create_task(slots.keep_renewing(), name="slots"),
+             asyncio.create_task(retention.run(), name="retention")]
+    if retention.forgotten_output is not None:
+        tasks.append(asyncio.create_task(retention.forgotten_output.run(), name="output of forgotten runs"))
+    if store.capabilities.shared:
+        from sexton.daemon.inbox import Inbox  # one node alone starts sooner without it
+
+        inbox = Inbox(store, fleet.me.id, parts.registry, slots)
+        tasks += [asyncio.create_task(fleet.run(), name="nodes"), asyncio.create_task(inbox.run(), name="inbox")]
+    return tasks
 
 
 async def _close(

@@ -16,7 +16,7 @@ import pytest
 from ledger_samples import Store, launch, opened, recorded
 from test_coordination import A
 
-from sexton.daemon.orphans import MARK, QUIET_SECONDS, Mark, Orphans
+from sexton.daemon.forgotten_output import MARK, QUIET_SECONDS, ForgottenOutput, Mark
 from sexton.daemon.retention import retention_of
 from sexton.execution.runlog import OutputFiles
 from sexton.model.errors import StoreError
@@ -46,8 +46,10 @@ def put(files: OutputFiles, run_id: str, age: float = OLD, part: str = "") -> Pa
     return path
 
 
-def orphans_of(store: Store, files: OutputFiles, ours: Collection[str] = (), database: str | None = "db") -> Orphans:
-    return Orphans(store, files, lambda: database, lambda: ours)
+def forgotten_of(
+    store: Store, files: OutputFiles, ours: Collection[str] = (), database: str | None = "db",
+) -> ForgottenOutput:
+    return ForgottenOutput(store, files, lambda: database, lambda: ours)
 
 
 async def test_what_is_known(store: Store) -> None:
@@ -76,24 +78,24 @@ async def test_files_of_runs_that_the_store_has_forgotten_go(store: Store, files
     stranger.write_text("mine")
     (files.directory / "README").write_text("mine")
     os.utime(stranger, (0, 0))
-    orphans = orphans_of(store, files, {living, waiting})
-    await orphans.remove()
+    forgotten = forgotten_of(store, files, {living, waiting})
+    await forgotten.remove()
     files.close()
     assert [path for path in removed if path.exists()] == [] and not removed[-1].parent.exists()
     assert all(path.exists() for path in (*kept, stranger, files.directory / "README"))
-    assert orphans.removed == 3
+    assert forgotten.removed == 3
 
 
 async def test_many_in_several_rounds(store: Store, files: OutputFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than are asked for at once."""
-    monkeypatch.setattr("sexton.daemon.orphans.AT_ONCE", 7)
+    monkeypatch.setattr("sexton.daemon.forgotten_output.AT_ONCE", 7)
     ids = [RunIds().next() for _ in range(40)]
     for number, run_id in enumerate(ids):
         put(files, run_id)
         if number % 4 == 0:
             fitting = msgspec.structs.replace(launch(number), id=run_id)
             await store.record(msgspec.structs.replace(recorded(number), launch=fitting))
-    await orphans_of(store, files).remove()
+    await forgotten_of(store, files).remove()
     files.close()
     assert {path.stem for path in files.directory.glob("*/*.log")} == set(ids[::4])
 
@@ -104,7 +106,7 @@ async def test_a_store_that_knows_nothing_is_not_believed(
     """Another database by mistake, or an empty one: the files stay, and the log says why."""
     path = put(files, RunIds().next())
     with caplog.at_level(logging.WARNING):
-        await orphans_of(store, files).remove()
+        await forgotten_of(store, files).remove()
     files.close()
     assert path.exists() and "knows none of the 1 runs" in caplog.text
 
@@ -115,7 +117,7 @@ async def test_a_store_that_does_not_answer_removes_nothing(
     """That is an error, and no file is touched."""
     path = put(files, RunIds().next())
     with pytest.raises(StoreError):
-        await orphans_of(make_store(), files).remove()
+        await forgotten_of(make_store(), files).remove()
     files.close()
     assert path.exists()
 
@@ -123,7 +125,7 @@ async def test_a_store_that_does_not_answer_removes_nothing(
 async def test_before_there_was_any_output(make_store: Callable[..., Store], files: OutputFiles) -> None:
     """There is not even a folder: nothing to do."""
     async with opened(make_store()) as store:
-        await orphans_of(store, files).remove()
+        await forgotten_of(store, files).remove()
 
 
 async def test_files_from_before_another_database_are_left(store: Store, files: OutputFiles) -> None:
@@ -131,14 +133,14 @@ async def test_files_from_before_another_database_are_left(store: Store, files: 
     its output stays, also after the way back. What runs after it is looked at again."""
     before = put(files, RunIds().next())
     for database in ("other", "other", "db", None):
-        await orphans_of(store, files, database=database).remove()
+        await forgotten_of(store, files, database=database).remove()
     moved_at = msgspec.json.decode((files.directory.parent / MARK).read_bytes(), type=Mark).since
     while datetime.now(UTC) < moved_at + timedelta(milliseconds=2):
         pass
     after, known = put(files, RunIds().next()), RunIds().next()
     await store.record(msgspec.structs.replace(recorded(1), launch=msgspec.structs.replace(launch(1), id=known)))
     put(files, known)
-    await orphans_of(store, files).remove()
+    await forgotten_of(store, files).remove()
     files.close()
     assert before.exists() and not after.exists()
 
@@ -152,8 +154,8 @@ async def test_who_looks(store: Store, files: OutputFiles) -> None:
     run, record = SimpleNamespace(id="live"), recorded(1)
     facilities: Any = SimpleNamespace(clock=None, output_files=files, registry=[run], unwritten=Unwritten())
     facilities.unwritten.add(record, store)
-    orphans = retention_of(lambda: state, store, A, facilities, lambda ids: None).orphans
-    assert (orphans is not None) == is_database
-    assert orphans is None or orphans._ours() == {"live", record.launch.id}
-    assert orphans is None or "secret" not in (orphans._database() or "")
-    assert retention_of(lambda: None, store, A, facilities, lambda ids: None).orphans is None
+    forgotten = retention_of(lambda: state, store, A, facilities, lambda ids: None).forgotten_output
+    assert (forgotten is not None) == is_database
+    assert forgotten is None or forgotten._ours() == {"live", record.launch.id}
+    assert forgotten is None or "secret" not in (forgotten._database() or "")
+    assert retention_of(lambda: None, store, A, facilities, lambda ids: None).forgotten_output is None

@@ -39,7 +39,7 @@ class Mark(msgspec.Struct, frozen=True):
     since: datetime
 
 
-class Orphans:
+class ForgottenOutput:
     """For nodes that share a database: their output files are their own, but any node may prune their runs."""
 
     def __init__(
