@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from sexton.admission.decide import Refusal, Refuse
-from sexton.execution import cgroup
+from sexton.execution import processes
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import ConcurrencyPolicy, JobSpec, Place, WhenUnconfirmed
 from sexton.model.run import Gone, GoneState, Launch, Outcome, Phase, RunRecord, Stop, StopCause, Survivor, Trigger
@@ -61,7 +61,7 @@ async def test_the_place_is_kept_until_the_process_is_gone(process: subprocess.P
     """A later daemon refuses the next run as the earlier one did, and amends the record when the place is free."""
     amended: list[RunRecord] = []
     launcher, store = await launcher_of(amended)
-    record = record_of(process.pid, cgroup.start_ticks(process.pid))
+    record = record_of(process.pid, processes.start_ticks(process.pid))
     (remnant,) = find_remnants({"j": JobHistory(runs=(record,))}, [JOB], "boot", CLOCK)
     launcher.keep_place_of(remnant)
     answer = launcher.launch(JOB, Trigger.SCHEDULE)
@@ -98,7 +98,7 @@ async def test_a_stranger_with_its_pid_keeps_no_place(process: subprocess.Popen[
 
 async def test_who_keeps_no_place(process: subprocess.Popen[bytes]) -> None:
     """Another boot, release, Allow, an abandoned run, one that ended by itself: nothing to keep."""
-    record = record_of(process.pid, cgroup.start_ticks(process.pid))
+    record = record_of(process.pid, processes.start_ticks(process.pid))
 
     def found(record: RunRecord, job: JobSpec = JOB, boot: str = "boot") -> bool:
         return bool(find_remnants({"j": JobHistory(runs=(record,))}, [job], boot, CLOCK))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from sexton.execution import cgroup
+from sexton.execution import processes
 from sexton.execution.birth import kernel
 from sexton.execution.keeping import KeptRuns
 from sexton.execution.lastwords import LastWords
@@ -46,8 +46,8 @@ def this_process(name: str) -> NodeIdentity:
     """The identity of this process under that name. No other process ever gets the same."""
     pid = os.getpid()
     return NodeIdentity(
-        id=f"{name}#{os.urandom(8).hex()}", name=name, pid=pid, pid_started_ticks=cgroup.start_ticks(pid) or 0,
-        boot_id=cgroup.boot_id(), pid_namespace=_pid_namespace(),
+        id=f"{name}#{os.urandom(8).hex()}", name=name, pid=pid, pid_started_ticks=processes.start_ticks(pid) or 0,
+        boot_id=processes.boot_id(), pid_namespace=_pid_namespace(),
     )
 
 
@@ -79,7 +79,7 @@ def is_provably_dead(other: NodeIdentity, me: NodeIdentity) -> bool:
     """Whether that process is no more, as this machine's kernel says. False: it may live, or nobody here can tell."""
     if other.boot_id != me.boot_id or other.pid_namespace != me.pid_namespace:
         return False
-    return not (cgroup.start_ticks(other.pid) == other.pid_started_ticks and kernel.is_alive(other.pid))
+    return not (processes.start_ticks(other.pid) == other.pid_started_ticks and kernel.is_alive(other.pid))
 
 
 def _pid_namespace() -> int:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from sexton.execution import cgroup
+from sexton.execution import cgroup, processes
 from sexton.execution.birth import kernel, wire
 from sexton.execution.birth.door import CREDENTIALS, SOCKET_SUFFIX
 from sexton.execution.birth.vigil import VERSION
-from sexton.execution.held import described, processes_below
 from sexton.execution.keeping import KeptLog
 from sexton.execution.messages import ExecutionMessage, SupervisorLost, Swept
+from sexton.execution.processes import described, processes_below
 from sexton.execution.reports import is_last, messages
 from sexton.execution.story import LARGEST, Story
 from sexton.model.clock import Monotonic
@@ -274,12 +274,12 @@ class Watched:
     def __init__(self, run_id: str, pid: int, why: str) -> None:
         self._run_id = run_id
         self._pid = pid
-        self._ticks = cgroup.start_ticks(pid)
+        self._ticks = processes.start_ticks(pid)
         self._why = why
 
     @property
     def there(self) -> bool:
-        return kernel.is_alive(self._pid) and cgroup.start_ticks(self._pid) == self._ticks
+        return kernel.is_alive(self._pid) and processes.start_ticks(self._pid) == self._ticks
 
     def withdraw(self) -> bool:
         return False

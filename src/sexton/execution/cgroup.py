@@ -13,37 +13,14 @@ import re
 import time
 from collections.abc import Container
 
-from sexton.execution.birth import kernel
 from sexton.execution.birth.place import remove_tree as remove_tree
-from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEEPER_NAME, KEPT_ATTRIBUTE
+from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE
+from sexton.execution.processes import start_ticks
 
 logger = logging.getLogger("sexton.containment")
 
 PREFIX = "sexton-"
 SWEEP_SECONDS = 5.0
-START_TOLERANCE_TICKS = 200
-"""The start of a process is noted to within about a second; a stranger that got the pid started later than that."""
-
-
-def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None when there is no such process."""
-    stat = kernel.stat_of(pid)
-    return int(stat[19]) if stat else None
-
-
-def started_then(pid: int, noted_ticks: int | None) -> bool:
-    """Whether the process is the one whose start was noted, and not a stranger that got its pid."""
-    ticks = start_ticks(pid)
-    return ticks is not None and noted_ticks is not None and abs(ticks - noted_ticks) <= START_TOLERANCE_TICKS
-
-
-def boot_id() -> str:
-    """The kernel's random id of this boot; empty where /proc does not tell."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def own_directory() -> str | None:
@@ -178,16 +155,6 @@ def _marked(path: str, name: str) -> bool:
     try:
         return os.getxattr(path, name) == b"1"
     except OSError:
-        return False
-
-
-def is_keeper(pid: int) -> bool:
-    """By name and user. A job of our own user could take the name; what it gains is what keeping offers anyway."""
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            fields = dict(line.split(":", 1) for line in status.read().splitlines()[:12] if ":" in line)
-        return fields["Name"].strip() == KEEPER_NAME.decode() and int(fields["Uid"].split()[0]) == os.geteuid()
-    except (OSError, KeyError, ValueError, IndexError):
         return False
 
 

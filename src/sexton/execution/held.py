@@ -8,13 +8,13 @@ import signal
 import socket
 from collections.abc import Callable, Iterable
 from enum import Enum
-from itertools import islice
 from typing import Protocol
 
 from sexton.execution import cgroup
 from sexton.execution.birth import kernel, wire
 from sexton.execution.keeping import KeptLog
 from sexton.execution.messages import Emptied, ExecutionMessage
+from sexton.execution.processes import described, processes_below
 from sexton.execution.zygote import Born
 from sexton.model.clock import Monotonic
 from sexton.model.run import Survivor
@@ -25,8 +25,6 @@ ROUSE_SECONDS = 4.0
 """A supervisor that has not told of a start for so long may have been stopped by a job: it is set going."""
 GIVE_UP_SECONDS = 30.0
 """After so long it is ended (its cgroup may be frozen): its run is lost then, but the job and its schedule go on."""
-MOST_NAMED = 100
-"""Survivors named in a record."""
 
 
 class Grip(Protocol):
@@ -162,35 +160,6 @@ class Held:
         if self.supervisor is not None and self.state is not HeldState.OVER:
             self.supervisor.send(order)
             self.supervisor.rouse()
-
-
-def processes_below(top: int) -> tuple[Survivor, ...]:
-    """The live descendants of a process, MOST_NAMED at most."""
-    return described(kernel.descendants_of(top))
-
-
-def described(pids: Iterable[int]) -> tuple[Survivor, ...]:
-    return tuple(islice((found for pid in pids if (found := _describe(pid)) is not None), MOST_NAMED))
-
-
-def _describe(pid: int) -> Survivor | None:
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None
-    stat = kernel.stat_of(pid)
-    if not stat or stat[0] in (b"Z", b"X"):
-        return None
-    return Survivor(
-        pid=pid, uid=uid, state=stat[0].decode(), wchan=_wchan(pid), started_ticks=int(stat[19]))
-
-
-def _wchan(pid: int) -> str | None:
-    try:
-        with open(f"/proc/{pid}/wchan") as file:
-            return file.read().strip("0\n") or None
-    except OSError:
-        return None
 
 
 class WarmSupervisor:

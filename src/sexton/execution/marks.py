@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 
-from sexton.execution import cgroup
+from sexton.execution import processes
 from sexton.execution.birth import kernel
 
 SECONDS = 5.0
@@ -48,7 +48,7 @@ def _stopped(run_id: str, session: int | None, since_ticks: int) -> Family:
     for _ in range(LOOKS):
         new: Family = {}
         for pid in _with_descendants(_marked(run_id, session, since_ticks)):
-            ticks = cgroup.start_ticks(pid)
+            ticks = processes.start_ticks(pid)
             if ticks is not None and family.get(pid) != ticks and kernel.is_alive(pid):
                 new[pid] = ticks
         for pid, ticks in new.items():
@@ -79,7 +79,7 @@ def _marked(run_id: str, session: int | None, since_ticks: int) -> Iterator[int]
 
 
 def _carries(pid: int, run_id: str, session: int | None, since_ticks: int) -> bool:
-    ticks = cgroup.start_ticks(pid)
+    ticks = processes.start_ticks(pid)
     if ticks is None or not kernel.is_alive(pid):
         return False
     try:
@@ -92,7 +92,7 @@ def _carries(pid: int, run_id: str, session: int | None, since_ticks: int) -> bo
 
 
 def _lives(pid: int, ticks: int) -> bool:
-    return cgroup.start_ticks(pid) == ticks and kernel.is_alive(pid)
+    return processes.start_ticks(pid) == ticks and kernel.is_alive(pid)
 
 
 def _signal(pid: int, ticks: int, number: signal.Signals) -> None:

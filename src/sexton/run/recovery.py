@@ -12,7 +12,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from sexton.execution import cgroup, controllers, marks
+from sexton.execution import cgroup, controllers, marks, processes
 from sexton.execution.birth import kernel
 from sexton.execution.lastwords import LastWords
 from sexton.model.errors import StoreError
@@ -41,7 +41,7 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (), w
     swept, cgroup_survivors = swept + capped, [*cgroup_survivors, *capped_survivors]
     if swept:
         logger.info("removed %d cgroups that an earlier daemon had left", swept)
-    boot = cgroup.boot_id()
+    boot = processes.boot_id()
     records = []
     for run in interrupted:
         gone = await _bury(run, boot, cgroup_survivors, heard)
@@ -65,7 +65,7 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: b
     witnessed = heard or run.containment is Containment.SUPERVISOR_CGROUP
     left: list[int] = []
     if not witnessed:
-        since = (run.pid_started_ticks or 0) - cgroup.START_TOLERANCE_TICKS
+        since = (run.pid_started_ticks or 0) - processes.START_TOLERANCE_TICKS
         left = await asyncio.to_thread(marks.end_marked, run.launch.id, run.pid, since)
     if run.pid is not None and _is_that_process(run.pid, run.pid_started_ticks):
         deadline = time.monotonic() + KILL_SECONDS
@@ -88,11 +88,11 @@ async def _bury(run: RunRecord, boot: str, cgroup_survivors: list[int], heard: b
 
 
 def _survivor(pid: int, reason: str | None = None) -> Survivor:
-    return Survivor(pid=pid, started_ticks=cgroup.start_ticks(pid), reason=reason)
+    return Survivor(pid=pid, started_ticks=processes.start_ticks(pid), reason=reason)
 
 
 def _is_that_process(pid: int, noted_ticks: int | None) -> bool:
-    return cgroup.started_then(pid, noted_ticks) and kernel.is_alive(pid)
+    return processes.started_then(pid, noted_ticks) and kernel.is_alive(pid)
 
 
 def _as_unknown(run: RunRecord, gone: Gone) -> RunRecord:

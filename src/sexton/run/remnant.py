@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from sexton.execution import cgroup
+from sexton.execution import processes
 from sexton.execution.birth import kernel
 from sexton.execution.messages import Emptied
 from sexton.model.clock import Clock
@@ -61,7 +61,7 @@ class Remnant(Run):
 
 def is_alive(survivor: Survivor) -> bool:
     """Whether the process, and not a stranger with its pid, is there and is no zombie."""
-    ticks = cgroup.start_ticks(survivor.pid)
+    ticks = processes.start_ticks(survivor.pid)
     return ticks is not None and survivor.started_ticks in (None, ticks) and kernel.is_alive(survivor.pid)
 
 

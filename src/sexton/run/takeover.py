@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sexton.execution import cgroup
+from sexton.execution import processes
 from sexton.execution.adopted import Adopted, Meeting, approach
 from sexton.execution.birth import kernel
 from sexton.execution.keeping import KeptLog, KeptRuns, read_terms
@@ -106,12 +106,12 @@ def look(
 
 def _keeper_of(record: RunRecord | None) -> int:
     """The living supervisor of a run whose own process is still there; 0 for none."""
-    if record is None or record.pid is None or record.launch.boot_id != cgroup.boot_id():
+    if record is None or record.pid is None or record.launch.boot_id != processes.boot_id():
         return 0
-    if not cgroup.started_then(record.pid, record.pid_started_ticks):
+    if not processes.started_then(record.pid, record.pid_started_ticks):
         return 0
     parent = kernel.parent_of(record.pid)
-    return parent if cgroup.is_keeper(parent) else 0
+    return parent if processes.is_keeper(parent) else 0
 
 
 def _understand(
