@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,6 +32,7 @@ from sexton.execution.supervisors import Supervisors
 from sexton.model.clock import Clock
 from sexton.model.job import JobSpec
 from sexton.model.settings import Configuration, OnStoreUnavailable, Settings, StateSettings
+from sexton.run.background import Background
 from sexton.run.confine import Confining
 from sexton.run.facilities import Facilities
 from sexton.run.launch import Launcher
@@ -76,7 +76,7 @@ class Parts:
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
         self.moving: Moving | None = None
-        self._background: set[asyncio.Task[object]] = set()
+        self._background = Background()
         self.jobs, self.registry, self.vault = Jobs(), Registry(), Vault()
         self.measures, self.statsd = Measures(), Statsd()
         self._durable = ground.store.capabilities.durable
@@ -106,7 +106,7 @@ class Parts:
             confining=ground.confining, vault=self.vault,
             intent_required=policy is OnStoreUnavailable.FAIL_CLOSED, slots=self.slots, signals=ground.store,
             on_admitted=lambda run: self.launcher.on_launched(run), on_refused=self.aftermath.refused,
-            on_silent=lambda holder, job: self._keep(self.fleet.settle_job(holder, job)),
+            on_silent=lambda holder, job: self._background.begin(self.fleet.settle_job(holder, job)),
             kept=own.kept if own is not None else None,
         )
         self.launcher = Launcher(self.facilities, me.name, me.boot_id, me.id)
@@ -143,7 +143,7 @@ class Parts:
         one_fire = OneFire(self.ground.store, me, self.jobs, self._on_unavailable(), self.fleet.living)
         one_fire.on_lost_fire = self.scheduler.launch_late
         self.scheduler.one_fire = self.catchup.one_fire = self.fleet.one_fire = one_fire
-        self.aftermath.on_declined = lambda job, at: self._keep(one_fire.decline(job, at))
+        self.aftermath.on_declined = lambda job, at: self._background.begin(one_fire.decline(job, at))
 
     def _make_control(self) -> None:
         ground = self.ground
@@ -175,11 +175,6 @@ class Parts:
     def _on_unavailable(self) -> OnStoreUnavailable:
         state = self.ground.configuration.settings.state
         return OnStoreUnavailable.DEGRADE if state is None else state.on_store_unavailable
-
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
 
 def slot_ttl(state: StateSettings | None) -> float:

@@ -35,6 +35,7 @@ from sexton.daemon.stores import (
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.settings import StateSettings
+from sexton.run.background import Background
 from sexton.run.live import Run
 from sexton.run.registry import Registry
 from sexton.run.slots import Slots, bounded
@@ -90,7 +91,7 @@ class Moving:
         self._clock = clock
         self._on_pruned = on_pruned
         self._departures: list[Departure] = []
-        self._arrivals: set[asyncio.Task[None]] = set()
+        self._arrivals = Background()
         self._ending = False
 
     def left(self) -> tuple[StoreLeft, ...]:
@@ -252,9 +253,7 @@ class Moving:
                            "continues here, and is renewed there until it ends; the next launch claims in the new "
                            "store", job)
         for job, run in needed:
-            task = asyncio.get_running_loop().create_task(self._hold_slot(job, run))
-            self._arrivals.add(task)
-            task.add_done_callback(self._arrivals.discard)
+            self._arrivals.begin(self._hold_slot(job, run))
 
     async def _hold_slot(self, job: str, run_id: str) -> None:
         run = self._registry.get(run_id)
@@ -329,7 +328,7 @@ class Moving:
         going = {departure.task for departure in self._departures}
         if going:
             await asyncio.wait(going, timeout=END_SECONDS)
-        for task in (*going, *self._arrivals):
+        for task in (*going, *self._arrivals.tasks):
             task.cancel()
         for home in self._homes:
             if home is not self._first:  # which whoever has got it leaves

@@ -97,7 +97,7 @@ class Scheduler:
         if entry is None:
             return
         if self.one_fire is not None and entry.spec.run_on is RunOn.ONE_NODE:
-            self._launcher.keep(self._launch_if_ours(self.one_fire, entry, due))
+            self._launcher.background.begin(self._launch_if_ours(self.one_fire, entry, due))
         else:
             self._launch_here(entry, due)
 

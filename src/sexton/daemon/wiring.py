@@ -40,6 +40,7 @@ from sexton.model.errors import StoreError
 from sexton.model.run import RunRecord
 from sexton.model.settings import Configuration
 from sexton.run.adoption import take_over
+from sexton.run.background import Background
 from sexton.run.confine import Confining
 from sexton.run.recovery import recover
 from sexton.run.remnant import find_remnants
@@ -70,7 +71,7 @@ class Daemon:
         self._at_once = asyncio.Event()
         self._belongings: Belongings | None = None
         self._parts: Parts | None = None
-        self._reloads: set[asyncio.Task[object]] = set()
+        self._reloads = Background()
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT. Returns the exit status; raises StoreError when the store cannot be used."""
@@ -242,9 +243,7 @@ class Daemon:
 
     def _asked_to_reload(self) -> None:
         if self._parts is not None:
-            task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._parts.reloader.reload())
-            self._reloads.add(task)
-            task.add_done_callback(self._reloads.discard)
+            self._reloads.begin(self._parts.reloader.reload())
 
 
 def _live_beside_runs(parts: Parts, retention: Retention) -> list[asyncio.Task[None]]:

@@ -40,7 +40,7 @@ def take_over(found: list[Found], launcher: Launcher, kept: KeptRuns, jobs: dict
             _take_hold(run, one, launcher, kept)
         else:
             _watch(run, one)
-            launcher.keep(_until_it_can_be_heard(run, one, launcher, kept))
+            launcher.background.begin(_until_it_can_be_heard(run, one, launcher, kept))
         launcher.go_on(run)
 
 

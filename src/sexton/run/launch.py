@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -15,6 +13,7 @@ from sexton.execution.gate import Gate
 from sexton.model.job import ConcurrencyPolicy, ConcurrencyScope, JobSpec, OnDaemonLoss
 from sexton.model.pool import PoolSettings
 from sexton.model.run import Launch, Phase, StopCause, Trigger
+from sexton.run.background import Background
 from sexton.run.conduct import conduct, outlast
 from sexton.run.facilities import Facilities
 from sexton.run.identity import RunIds, definition_of
@@ -56,7 +55,7 @@ class Launcher:
         """Told of each run that was let in, before anything happens to it."""
         self.pools = Pools(facilities.registry, facilities.clock, self._admit)
         self._ids = RunIds()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.background = Background()
 
     def launch(self, job: JobSpec, trigger: Trigger, *, scheduled_for: datetime | None = None,
                requested_by: str | None = None, attempt: int = 1) -> Run | Refuse:
@@ -94,7 +93,7 @@ class Launcher:
         registry.add(run)
         self._let_in(run)
         self._stop_victims(run, victims)
-        self.keep(conduct(run, self.facilities))
+        self.background.begin(conduct(run, self.facilities))
         return run
 
     def _let_in(self, run: Run) -> None:
@@ -102,7 +101,7 @@ class Launcher:
         if self.facilities.slots is None or run.job.concurrency_scope is not ConcurrencyScope.CLUSTER:
             self.on_launched(run)
         else:
-            self.keep(self._give_slot_back(run, self.facilities.slots))
+            self.background.begin(self._give_slot_back(run, self.facilities.slots))
 
     @staticmethod
     async def _give_slot_back(run: Run, slots: Slots) -> None:
@@ -123,7 +122,7 @@ class Launcher:
             victim = self.facilities.registry.get(victim_id)
             if victim is not None:
                 victim.mailbox.post(StopRequested(StopCause.REPLACED, reason=f"run {run.id} takes its place"))
-                self.keep(self._tell_when_ended(victim, run))
+                self.background.begin(self._tell_when_ended(victim, run))
 
     # ---------------------------------------------------------------- pools
 
@@ -152,7 +151,7 @@ class Launcher:
         run.phase = Phase.QUEUED
         self.facilities.registry.add(run)
         self.pools.enqueue(run)
-        self.keep(conduct(run, self.facilities))
+        self.background.begin(conduct(run, self.facilities))
         if run.waits_for_slots:
             logger.info("Job %s: run %s waits for %d slot(s) of pool %s", job.name, run.id, launch.ticket.slots
                         if launch.ticket is not None else 0, launch.ticket.pool if launch.ticket is not None else "")
@@ -209,20 +208,20 @@ class Launcher:
         run.intended.set()
         self.on_launched(run)
         self._inherit_slot(run, started_by)
-        self.keep(conduct(run, self.facilities))
+        self.background.begin(conduct(run, self.facilities))
 
     def keep_place_of(self, remnant: Remnant) -> None:
         """Hold the place of what an earlier daemon could not terminate."""
         self.facilities.registry.add(remnant)
         self.pools.hold(remnant)
         self._inherit_slot(remnant, remnant.launch.daemon)
-        self.keep(outlast(remnant, self.facilities))
+        self.background.begin(outlast(remnant, self.facilities))
 
     def _inherit_slot(self, run: Run, started_by: str) -> None:
         """It has the slot of the daemon that started it, which is dead; another's it cannot have."""
         slots = self.facilities.slots
         if slots is not None and run.job.concurrency_scope is ConcurrencyScope.CLUSTER:
-            self.keep(self._hold_inherited(run, slots, started_by))
+            self.background.begin(self._hold_inherited(run, slots, started_by))
 
     @classmethod
     async def _hold_inherited(cls, run: Run, slots: Slots, started_by: str) -> None:
@@ -234,9 +233,3 @@ class Launcher:
     async def _tell_when_ended(victim: Run, successor: Run) -> None:
         await victim.freed.wait()
         successor.mailbox.post(VictimEnded(victim.id))
-
-    def keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run it as a task, and hold on to it until it is done."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

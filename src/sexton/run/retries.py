@@ -71,7 +71,6 @@ class Retries:
         self._ladders: dict[str, Ladder] = {}
         self._loop = asyncio.get_running_loop()
         self._writes: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self.count: dict[str, int] = {}
         """Retries launched, by job."""
 
@@ -170,9 +169,7 @@ class Retries:
     # ---------------------------------------------------------------- launching
 
     def _due(self, job: str, ladder: Ladder) -> None:
-        task = self._loop.create_task(self._retry(job, ladder))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._launcher.background.begin(self._retry(job, ladder))
 
     async def _retry(self, job: str, ladder: Ladder) -> None:
         """Settle, then launch: a crash in between loses the attempt, and never starts it twice."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
+from sexton.run.background import Background
 from sexton.store.coordination import Denied, Granted, Lease, Leases
 
 logger = logging.getLogger("sexton.slots")
@@ -74,7 +75,7 @@ class Slots:
         self.ttl = ttl
         self._held: dict[str, HeldSlot] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        self._releases = Background()
         self._left: list[Slots] = []
         """What was held in each of the stores that were left."""
         self.moves = 0
@@ -199,9 +200,7 @@ class Slots:
             return
         held.runs.discard(run_id)
         if not held.runs:
-            task = self._loop.create_task(self._release(job))
-            self._releases.add(task)
-            task.add_done_callback(self._releases.discard)
+            self._releases.begin(self._release(job))
 
     async def _release(self, job: str) -> None:
         async with self._locks.setdefault(job, asyncio.Lock()):
@@ -245,8 +244,8 @@ class Slots:
 
     async def close(self) -> None:
         """Wait for the releases that are under way; they are bounded."""
-        if self._releases:
-            await asyncio.wait(set(self._releases))
+        if self._releases.tasks:
+            await asyncio.wait(set(self._releases.tasks))
         for held in self._held.values():
             held.stop_timers()
 
