@@ -45,7 +45,8 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (), w
     records = []
     for run in interrupted:
         gone = await _bury(run, boot, cgroup_survivors, heard)
-        record = _as_unknown(run, gone)
+        record = as_interrupted(run, gone, by=f"the daemon on {run.launch.node} ended before the run did",
+                                unknown=" and its end was not seen")
         try:
             await ledger.record(record)
         except StoreError as failure:
@@ -95,11 +96,11 @@ def _is_that_process(pid: int, noted_ticks: int | None) -> bool:
     return processes.started_then(pid, noted_ticks) and kernel.is_alive(pid)
 
 
-def _as_unknown(run: RunRecord, gone: Gone) -> RunRecord:
+def as_interrupted(run: RunRecord, gone: Gone, *, by: str, unknown: str) -> RunRecord:
+    """The record of a run whose end nobody saw: what came before it (`by`), and what is not known."""
     since = run.started_at or run.launch.created_at
     began = "had started" if run.started_at is not None else "may or may not have started"
     return replace(
         run, phase=Phase.RECORDED, outcome=Outcome.UNKNOWN, finished_at=since, gone=gone,
-        fail_reason=f"interrupted: the daemon on {run.launch.node} ended before the run did; the command {began} at "
-                    f"{since.isoformat()} and its end was not seen",
+        fail_reason=f"interrupted: {by}; the command {began} at {since.isoformat()}{unknown}",
     )

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sexton.model.errors import StoreError
 from sexton.model.run import Gone, GoneState, Outcome, Phase, RunRecord
+from sexton.run.recovery import as_interrupted
 from sexton.store.coordination import Interrupted
 from sexton.store.port import Ledger
 
@@ -32,7 +33,7 @@ async def settle_silent(
     for run in await store.unfinished_of(node):
         if (job is not None and run.launch.job != job) or (spare_kept and run.launch.keep):
             continue
-        record = as_unknown(run, now)
+        record = settled(run, now)
         try:
             await store.record(record)
         except StoreError as failure:
@@ -44,17 +45,12 @@ async def settle_silent(
     return written
 
 
-def as_unknown(run: RunRecord, now: datetime) -> RunRecord:
+def settled(run: RunRecord, now: datetime) -> RunRecord:
     """A run that only waited was not started; of any other it is not known whether it lives."""
     if run.phase is Phase.QUEUED:
         return replace(
             run, phase=Phase.RECORDED, outcome=Outcome.SKIPPED, finished_at=now,
             fail_reason=f"it waited for a pool on {run.launch.node}, which has fallen silent",
         )
-    since = run.started_at or run.launch.created_at
-    began = "had started" if run.started_at is not None else "may or may not have started"
-    return replace(
-        run, phase=Phase.RECORDED, outcome=Outcome.UNKNOWN, finished_at=since, gone=Gone(state=GoneState.UNKNOWN),
-        fail_reason=f"interrupted: {run.launch.node} fell silent before the run ended; the command {began} at "
-                    f"{since.isoformat()}, and whether it still lives there is not known",
-    )
+    return as_interrupted(run, Gone(state=GoneState.UNKNOWN), by=f"{run.launch.node} fell silent before the run ended",
+                          unknown=", and whether it still lives there is not known")
