@@ -246,8 +246,8 @@ def job_view(entry: JobEntry, facts: JobFacts) -> JobView:
         unconfirmed=facts.unconfirmed, scheduled_in=scheduled_in,
         scheduled_at=facts.next_fire, never_fires=spec.enabled and scheduled_in is None,
         last_run=run_view(last) if last else None,
-        history=[HistoryMark(outcome=r.outcome.value if r.outcome else None, duration=r.duration) for r in
-        entry.recent],
+        history=[HistoryMark(outcome=run.outcome.value if run.outcome else None, duration=run.duration)
+                 for run in entry.recent],
         skipped=entry.skipped,
         last_skip=SkipView(at=skip.at, reason=skip.reason, scheduled_for=skip.scheduled_for) if skip else None,
         concurrencyPolicy=spec.concurrency_policy.value, concurrencyScope=spec.concurrency_scope.value,

@@ -205,15 +205,14 @@ class CatchUp:
         """It is owed until the ledger knows of its run: a crash before that makes up for it again, and one after it
         finds the run, done or interrupted."""
         name = entry.spec.name
-        if self.one_fire is not None and entry.spec.run_on is RunOn.ONE_NODE and not await self.one_fire.is_ours(
-            entry, occurrence
-        ):
+        one_fire = self.one_fire if entry.spec.run_on is RunOn.ONE_NODE else None
+        if one_fire is not None and not await one_fire.is_ours(entry, occurrence):
             await self._no_longer_owed(name, occurrence)
             return
         answer = self._launcher.launch(entry.spec, Trigger.CATCHUP, scheduled_for=occurrence)
         if isinstance(answer, Refuse):
             entry.skip(self._clock.now(), answer.message, occurrence)
-            logger.warning("Job %s: the missed run of %s is skipped: %s", entry.spec.name, occurrence.isoformat(),
+            logger.warning("Job %s: the missed run of %s is skipped: %s", name, occurrence.isoformat(),
                            answer.message)
             await self._no_longer_owed(name, occurrence)
             return

@@ -61,12 +61,10 @@ class Control:
     """Reads are views of the moment; commands are messages to runs. Nothing here waits unless it says so."""
 
     def __init__(
-        self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler, reloader:
-        Reloader,
-        supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
+        self, *, node: str, jobs: Jobs, registry: Registry, launcher: Launcher, scheduler: Scheduler,
+        reloader: Reloader, supervisors: Supervisors, ledger: Ledger, output_files: OutputFiles | None, clock: Clock,
         logs_dropped: Callable[[], int], retries: Retries, pauses: Pauses, catchup: CatchUp, sla: SlaWatch,
-        fleet: Fleet,
-        boot_runs: BootRuns,
+        fleet: Fleet, boot_runs: BootRuns,
     ) -> None:
         self.boot_runs = boot_runs
         self.fleet = fleet

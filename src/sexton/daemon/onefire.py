@@ -87,9 +87,7 @@ class OneFire:
             known = {record.launch.scheduled_for
                      for record in await bounded(self._store.runs(job=name, limit=MOST_KNOWN))} - {None}
             for scheduled_for in not_started(claimed, known):
-                if await bounded(
-                    self._store.claim_fire(name + AGAIN, scheduled_for, self._me)
-                ):
+                if await bounded(self._store.claim_fire(name + AGAIN, scheduled_for, self._me)):
                     logger.warning("Job %s: a node died between claiming the run due at %s and starting it; it is "
                                    "fired here", name, scheduled_for.isoformat())
                     self.on_lost_fire(entry, scheduled_for)

@@ -67,9 +67,7 @@ class Reporting:
         if reports is None:
             return
         try:
-            wanted = [
-                (event, report) for event in events if (report := reports.of(event)) is not None
-            ]
+            wanted = [(event, report) for event in events if (report := reports.of(event)) is not None]
             if wanted:
                 output, weight = self._output(run.capture, at_work=at_work)
                 redact = run.unlocked.masks.text if run.unlocked is not None else _as_it_is

@@ -27,7 +27,6 @@ def encode(
     user = None if who is None else (who.uid, who.gid, list(who.groups))
     message: Any = (
         run, list(plan.argv), plan.environment, plan.directory, user, plan.nice, list(targets), patience_ms,
-        plan.confined,
-        keeping.request() if keeping is not None else None,
+        plan.confined, keeping.request() if keeping is not None else None,
     )
     return marshal.dumps(message)

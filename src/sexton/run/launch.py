@@ -80,8 +80,9 @@ class Launcher:
         if self.facilities.registry.of(job.name):
             return None
         admission = decide(job, Trigger.SCHEDULE, [], [], shutting_down=self.shutting_down)
-        return self._begin(job, Trigger.SCHEDULE, admission, scheduled_for, None, gate) if isinstance(
-            admission, Start) else None
+        if not isinstance(admission, Start):
+            return None
+        return self._begin(job, Trigger.SCHEDULE, admission, scheduled_for, None, gate)
 
     def _begin(self, job: JobSpec, trigger: Trigger, admission: Admission, scheduled_for: datetime | None,
                requested_by: str | None, gate: Gate | None = None, *, attempt: int = 1) -> Run:
@@ -112,9 +113,8 @@ class Launcher:
                    attempt: int) -> Launch:
         return Launch(
             id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, daemon=self.daemon,
-            scheduled_for=scheduled_for,
-            requested_by=requested_by, created_at=self.facilities.clock.now(), boot_id=self.boot_id, attempt=attempt,
-            keep=self._keeps(job),
+            scheduled_for=scheduled_for, requested_by=requested_by, created_at=self.facilities.clock.now(),
+            boot_id=self.boot_id, attempt=attempt, keep=self._keeps(job),
         )
 
     def _stop_victims(self, run: Run, victims: Iterable[str]) -> None:
@@ -152,9 +152,9 @@ class Launcher:
         self.facilities.registry.add(run)
         self.pools.enqueue(run)
         self.background.begin(conduct(run, self.facilities))
-        if run.waits_for_slots:
-            logger.info("Job %s: run %s waits for %d slot(s) of pool %s", job.name, run.id, launch.ticket.slots
-                        if launch.ticket is not None else 0, launch.ticket.pool if launch.ticket is not None else "")
+        if run.waits_for_slots and launch.ticket is not None:
+            logger.info("Job %s: run %s waits for %d slot(s) of pool %s", job.name, run.id, launch.ticket.slots,
+                        launch.ticket.pool)
         return run
 
     def here(self, job: JobSpec, launch: Launch) -> Launch:

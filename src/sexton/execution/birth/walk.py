@@ -95,4 +95,3 @@ def kill_from_outside(cgroup: str, number: int) -> bool:
     finally:
         os.close(kill)
     return True
-

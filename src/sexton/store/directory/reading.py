@@ -6,11 +6,11 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from heapq import merge
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 RECORDS_IN_MEMORY: Final = 4096
 """The latest that were asked for: a recorded run's file is never changed."""
+
+T = TypeVar("T")
 
 _record = msgspec.json.Decoder(RunRecord).decode
 
@@ -197,23 +199,19 @@ class Reading:
         return record
 
     def _read(self, path: str) -> RunRecord | None:
-        try:
-            content = read(path)
-        except FileNotFoundError:
-            return None
-        try:
-            return _record(content)
-        except msgspec.MsgspecError as error:
-            self._set_aside(path, content, error)
-            return None
+        return self._decoded(path, _record)
 
     def _state_at(self, path: str) -> StateValue | None:
+        return self._decoded(path, _state)
+
+    def _decoded(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+        """None for a file that is gone, or cannot be read."""
         try:
             content = read(path)
         except FileNotFoundError:
             return None
         try:
-            return _state(content)
+            return decode(content)
         except msgspec.MsgspecError as error:
             self._set_aside(path, content, error)
             return None
