@@ -35,7 +35,7 @@ HOLD_LIMIT = 1024 * 1024
 """Bytes of an unfinished line that are held back; a longer line is passed on in pieces and cut where lines are
 shown."""
 KEEP_BYTES = 512 * 1024
-"""Bytes kept in memory of the beginning, and as many of the end, of all output of a run."""
+"""Bytes kept in memory of the beginning of all output of a run; of its end at least as many, and at most twice."""
 FOLLOWER_LINES = 8192
 ALL = slice(None)
 DISCARDED = "   [.... {} lines discarded ...]"

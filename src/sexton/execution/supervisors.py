@@ -31,8 +31,7 @@ from sexton.model.run import Containment
 logger = logging.getLogger("sexton.containment")
 
 READ_SIZE = wire.REPORT.size * 1638
-END_SECONDS = 10.0
-"""What supervisors have to end their runs when the daemon ends."""
+END_SECONDS = 10.0  # that they have at the end of the daemon
 
 
 class Supervisors:
