@@ -10,6 +10,7 @@ from sexton.admission.decide import Refusal, Refuse
 from sexton.api.bodies import CancelBody, PauseBody, ResumeBody, StartBody
 from sexton.api.logs import job_logs
 from sexton.api.routes import (
+    BODY_PROBLEMS,
     Answer,
     Media,
     Parameter,
@@ -202,8 +203,6 @@ async def explain(request: web.Request) -> web.Response:
 
 
 _UNKNOWN = {404: problem("There is no such job")}
-_BODY = {400: problem("The body is not as expected"), 413: problem("The body is larger than 1 MiB"),
-         415: problem("The body is not JSON")}
 
 ROUTES = (  # looked through in this order: what is asked for most comes first
     Route("GET", "/status", status, "One line (or JSON row) for each job",
@@ -214,7 +213,7 @@ ROUTES = (  # looked through in this order: what is asked for most comes first
            202: Answer("The run waits: for its pool, or for another node to give up the slot", Queued),
            409: problem("Forbidden by the overlap policy, here or on another node, by maxInstances, or disabled"),
            503: problem("The daemon is shutting down, the queue of the pool is full, or the store does not say whether "
-                        "the slot is free (fail-closed)"), **_UNKNOWN, **_BODY},
+                        "the slot is free (fail-closed)"), **_UNKNOWN, **BODY_PROBLEMS},
           body=StartBody),
     Route("GET", "/jobs/{name}", get_job, "One job with its state", {200: Answer("The job", JobView), **_UNKNOWN}),
     Route("GET", "/jobs/{name}/runs", job_runs, "Recorded runs of a job, oldest first",
@@ -230,10 +229,10 @@ ROUTES = (  # looked through in this order: what is asked for most comes first
            409: problem("The job has no times"), **_UNKNOWN},
           parameters=(Parameter("at", {"type": "string", "format": "date-time"}, "the instant; now without it"),)),
     Route("POST", "/jobs/{name}/pause", pause, "Hold the schedule and the retries of a job, for a bounded time",
-          {200: Answer("The pause", Paused), **_BODY, **_UNKNOWN}, body=PauseBody),
-    Route("POST", "/jobs/{name}/resume", resume, "End a pause", {200: Answer("No pause", Paused), **_BODY, **_UNKNOWN},
-          body=ResumeBody),
+          {200: Answer("The pause", Paused), **BODY_PROBLEMS, **_UNKNOWN}, body=PauseBody),
+    Route("POST", "/jobs/{name}/resume", resume, "End a pause",
+          {200: Answer("No pause", Paused), **BODY_PROBLEMS, **_UNKNOWN}, body=ResumeBody),
     Route("POST", "/jobs/{name}/cancel", cancel, "Stop every instance; answers when the sequences have finished",
-          {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **_BODY},
+          {200: Answer("How many", Cancelled), 409: problem("Nothing is running"), **_UNKNOWN, **BODY_PROBLEMS},
           body=CancelBody),
 )

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from sexton.api.bodies import StopBody
-from sexton.api.routes import Answer, Route, answer, control_of, problem, read_body
+from sexton.api.routes import BODY_PROBLEMS, Answer, Route, answer, control_of, problem, read_body
 from sexton.daemon.control import Control
 from sexton.run.pools import Entry, Holding, Pool
 
@@ -135,8 +135,7 @@ ROUTES = (
     Route("GET", "/pools/{name}", get_pool, "One pool: who holds its slots, who waits for some and why",
           {200: Answer("The pool", PoolDetail), 404: problem("There is no such pool")}),
     Route("POST", "/pools/{name}/queue/{key}/cancel", cancel_entry, "Take a waiting run, by its id, out of the queue",
-          {200: Answer("It will not start", EntryCancelled), 400: problem("The body is not as expected"),
-           404: problem("There is no such pool, or no such run"), 409: problem("It does not wait any more"),
-           413: problem("The body is larger than 1 MiB"), 415: problem("The body is not JSON")},
+          {200: Answer("It will not start", EntryCancelled), 404: problem("There is no such pool, or no such run"),
+           409: problem("It does not wait any more"), **BODY_PROBLEMS},
           body=StopBody),
 )

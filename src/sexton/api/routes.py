@@ -63,6 +63,11 @@ def problem(description: str) -> Answer:
     return Answer(description, Problem)
 
 
+BODY_PROBLEMS = {400: problem("The body is not as expected"), 413: problem("The body is larger than 1 MiB"),
+                 415: problem("The body is not JSON")}
+"""Of every route that takes a body."""
+
+
 def control_of(request: web.Request) -> Control:
     return request.app[CONTROL]
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from sexton.api.bodies import AbandonBody, StopBody
 from sexton.api.logs import run_log
 from sexton.api.routes import (
+    BODY_PROBLEMS,
     Answer,
     Media,
     Parameter,
@@ -127,16 +128,14 @@ ROUTES = (
     Route("GET", "/runs/{id}", get_run, "One run", {200: Answer("The run", RunView), **_UNKNOWN}),
     Route("POST", "/runs/{id}/cancel", cancel_run, "Stop one run",
           {200: Answer("The sequence has finished within `wait`", RunView), 202: Answer("Asked", RunView),
-           400: problem("The body or a parameter is wrong"), 409: problem("The run has ended"),
-           413: problem("The body is larger than 1 MiB"), 415: problem("The body is not JSON"), **_UNKNOWN},
+           409: problem("The run has ended"), **_UNKNOWN, **BODY_PROBLEMS,
+           400: problem("The body or a parameter is wrong")},
           body=StopBody,
           parameters=(Parameter("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
                                 "seconds to wait for the end"),)),
     Route("POST", "/runs/{id}/abandon", abandon_run, "Give up the place of a run that could not be terminated",
           {200: Answer("The place is free", RunView), 202: Answer("Its node was asked", RunView),
-           400: problem("The body is wrong"),
-           409: problem("The run keeps no place"), 413: problem("The body is larger than 1 MiB"),
-           415: problem("The body is not JSON"), **_UNKNOWN},
+           409: problem("The run keeps no place"), **_UNKNOWN, **BODY_PROBLEMS},
           body=AbandonBody),
     Route("GET", "/runs/{id}/log", run_log, "The whole output of a run; honours Range",
           {200: Answer("Output", media=Media.TEXT), 206: Answer("A range of it", media=Media.TEXT),

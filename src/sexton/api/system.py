@@ -97,12 +97,7 @@ def _preview(asked: _Question, now: datetime) -> SchedulePreview:
     if isinstance(expression, Reboot):
         empty.reboot = True
         return empty
-    occurrences = occurrences_of(expression, asked.zone, asked.rule)
-    at: datetime | None = now
-    while at is not None and len(empty.fires) < asked.count:
-        at = occurrences.next_after(at)
-        if at is not None:
-            empty.fires.append(at)
+    empty.fires = occurrences_of(expression, asked.zone, asked.rule).following(now, asked.count)
     empty.never_fires = not empty.fires
     return empty
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,7 @@ def next_in_file(options: Namespace, file: str, screen: Screen) -> int:
     now = datetime.now(UTC)
     jobs = _jobs_in(file)
     if options.job is not None:
-        fires = list(_times(_job_in(jobs, options.job), now, _count(options)))
+        fires = _times(_job_in(jobs, options.job), now, _count(options))
     else:
         until = now + timedelta(seconds=WITHIN_SECONDS if options.within is None else options.within)
         firsts = [fire for job in jobs for fire in _times(job, now, 1) if fire.at <= until]
@@ -74,17 +73,12 @@ def _nothing(options: Namespace) -> str:
     return "The job is never due: it is disabled, runs at the start of the daemon only, or no date matches."
 
 
-def _times(job: JobSpec, now: datetime, count: int) -> Iterator[Fire]:
+def _times(job: JobSpec, now: datetime, count: int) -> list[Fire]:
     from sexton.daemon.timetable import occurrences_for
 
     occurrences = occurrences_for(job)
-    at: datetime | None = now
-    for _ in range(count if occurrences is not None else 0):
-        assert occurrences is not None and at is not None
-        at = occurrences.next_after(at)
-        if at is None:
-            return
-        yield Fire(job=job.name, at=at, in_seconds=round((at - now).total_seconds(), 3))
+    fires = [] if occurrences is None else occurrences.following(now, count)
+    return [Fire(job=job.name, at=at, in_seconds=round((at - now).total_seconds(), 3)) for at in fires]
 
 
 def _jobs_in(path: str) -> tuple[JobSpec, ...]:

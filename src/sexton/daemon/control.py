@@ -209,15 +209,7 @@ class Control:
     def fires_of(self, name: str, count: int) -> list[datetime]:
         """The next occurrences of one job. Raises Unknown."""
         occurrences = occurrences_for(self.job(name).spec)
-        if occurrences is None:
-            return []
-        fires: list[datetime] = []
-        at: datetime | None = self.clock.now()
-        while at is not None and len(fires) < count:
-            at = occurrences.next_after(at)
-            if at is not None:
-                fires.append(at)
-        return fires
+        return [] if occurrences is None else occurrences.following(self.clock.now(), count)
 
     def explain(self, name: str, at: datetime | None) -> Explanation | None:
         """Why the job runs or does not run at an instant; None for `@reboot`. Raises Unknown."""

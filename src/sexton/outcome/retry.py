@@ -48,10 +48,10 @@ def delay_before(policy: RetryPolicy, retry: int, chance: float) -> float:
     return min(grown, policy.maximum_delay) * (1.0 - policy.jitter * chance)
 
 
-def another(policy: RetryPolicy | None, failed: RetryOn, retries: int, delay: float, elapsed: float) -> bool:
+def another(policy: RetryPolicy, failed: RetryOn, retries: int, delay: float, elapsed: float) -> bool:
     """Whether one more retry follows after `retries` of them. `elapsed` seconds have passed since the first attempt
     began; a retry after `delay` more must still begin within the policy's deadline."""
-    if policy is None or failed not in policy.on:
+    if failed not in policy.on:
         return False
     if policy.maximum_retries != FOREVER and retries >= policy.maximum_retries:
         return False

@@ -70,7 +70,7 @@ def judge(evidence: Evidence, fails_when: FailsWhen) -> Verdict:
     if fails_when.always:
         return Verdict(Outcome.FAILURE, "configured to mark every run as failed (failsWhen.always)")
     if fails_when.nonzero_return and evidence.exit_code != 0 and not timed_out:
-        return Verdict(Outcome.FAILURE, _exit_reason(evidence.exit_code))
+        return Verdict(Outcome.FAILURE, exit_reason(evidence.exit_code))
     if fails_when.produces_stdout and evidence.wrote_stdout:
         return Verdict(Outcome.FAILURE, "command wrote to stdout (failsWhen.producesStdout)")
     if fails_when.produces_stderr and evidence.wrote_stderr:
@@ -84,5 +84,6 @@ def _said(what: str, stop: Stop) -> str:
     return f"{what}{by}{why}"
 
 
-def _exit_reason(code: int) -> str:
+def exit_reason(code: int) -> str:
+    """What an exit code other than 0 says; -N is signal N."""
     return f"command was ended by signal {-code}" if code < 0 else f"command exited with code {code}"

@@ -1,8 +1,9 @@
-"""Whether a run is checked, and what its check means. Pure."""
+"""What the check of a run means. Pure."""
 
 from __future__ import annotations
 
 from sexton.model.run import EXIT_NOT_STARTED, EXIT_TIMED_OUT
+from sexton.outcome.verdict import exit_reason
 
 COMMAND_FAILED = "command failed"
 NOT_STARTED = "command did not start"
@@ -18,4 +19,4 @@ def failure_of(exit_code: int | None, start_failure: str | None, timeout: float)
         return "its end was not observed"
     if exit_code == EXIT_NOT_STARTED and start_failure is not None:
         return start_failure
-    return f"command was ended by signal {-exit_code}" if exit_code < 0 else f"command exited with code {exit_code}"
+    return exit_reason(exit_code)

@@ -92,6 +92,13 @@ class Occurrences:
         found = self.next_second(to_seconds(after))
         return None if found is None else to_instant(found)
 
+    def following(self, after: datetime, count: int) -> list[datetime]:
+        """The next `count` fires strictly after `after` (aware); fewer when there are no more."""
+        fires: list[datetime] = []
+        while len(fires) < count and (found := self.next_after(fires[-1] if fires else after)) is not None:
+            fires.append(found)
+        return fires
+
     def previous(self, before: datetime) -> datetime | None:
         """The last fire strictly before `before` (aware); None when there is none since 1970."""
         second = to_seconds(before)

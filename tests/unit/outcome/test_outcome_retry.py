@@ -61,7 +61,6 @@ def test_only_what_is_to_be_retried() -> None:
     assert not another(RetryPolicy(maximum_retries=5), RetryOn.UNKNOWN, 0, 1.0, 0.0)
     only = RetryPolicy(maximum_retries=5, on=(RetryOn.TIMEOUT,))
     assert another(only, RetryOn.TIMEOUT, 0, 1.0, 0.0) and not another(only, RetryOn.FAILURE, 0, 1.0, 0.0)
-    assert not another(None, RetryOn.FAILURE, 0, 1.0, 0.0)
 
 
 def test_a_deadline_over_all_attempts() -> None:

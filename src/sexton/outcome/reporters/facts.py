@@ -18,6 +18,7 @@ MAX_OUTPUT_CHARACTERS = 256 * 1024
 """Of each stream in one report: the first and the last half; the middle is replaced by a mark."""
 CUT = "\n   [.... {} characters left out ....]\n"
 
+
 class Output(msgspec.Struct, frozen=True):
     """What is kept of the captured streams, as text; a stream that was not captured is empty."""
 
