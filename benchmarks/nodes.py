@@ -298,8 +298,7 @@ async def claims(stores: list[Any], jobs: int, connection: Any) -> None:
     daemon does it."""
     from sexton.daemon.claiming import Rounds
     from sexton.model.errors import StoreError
-    from sexton.run.slots import bounded
-    from sexton.store.coordination import Occurrence
+    from sexton.store.coordination import Occurrence, bounded
 
     everyone = [_identity(number).id for number in range(len(stores))]
     print(f"\n| {jobs} jobs, `runOn: one-node`, due at one instant | all answered, s "

@@ -6,7 +6,8 @@ import msgspec
 
 from sexton.model.job import ConcurrencyScope, JobSpec
 from sexton.run.live import Run
-from sexton.run.slots import Slots, boottime
+from sexton.run.slots import Slots
+from sexton.store.coordination import boottime
 
 
 class SlotView(msgspec.Struct, kw_only=True):

@@ -19,8 +19,7 @@ from sexton.model.run import Outcome, Phase, RunRecord
 from sexton.run import retries
 from sexton.run.live import Run
 from sexton.run.registry import Registry
-from sexton.run.slots import bounded
-from sexton.store.coordination import Store
+from sexton.store.coordination import Store, bounded
 from sexton.store.inuse import StoreInUse
 
 logger = logging.getLogger("sexton.store")

@@ -14,8 +14,7 @@ from zlib import crc32
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
-from sexton.run.slots import bounded
-from sexton.store.coordination import Claimed, Fires, Occurrence
+from sexton.store.coordination import Claimed, Fires, Occurrence, bounded
 
 ROUND = 500
 """Occurrences that are asked for at once."""

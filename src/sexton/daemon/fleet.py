@@ -19,8 +19,8 @@ from sexton.model.run import RunRecord
 from sexton.run.identity import job_set_id_of
 from sexton.run.registry import Registry
 from sexton.run.silent import settle_silent
-from sexton.run.slots import Slots, boottime, bounded
-from sexton.store.coordination import Granted, Presence, Signal, SignalKind, Store
+from sexton.run.slots import Slots
+from sexton.store.coordination import Granted, Presence, Signal, SignalKind, Store, boottime, bounded
 
 if TYPE_CHECKING:
     from sexton.daemon.onefire import OneFire

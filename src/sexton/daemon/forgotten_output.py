@@ -13,7 +13,7 @@ import msgspec
 from sexton.execution.runlog import OutputFiles
 from sexton.model.errors import StoreError
 from sexton.run.identity import bound_at
-from sexton.run.slots import bounded
+from sexton.store.coordination import bounded
 from sexton.store.port import Ledger
 
 logger = logging.getLogger("sexton.store")

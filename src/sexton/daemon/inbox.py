@@ -11,8 +11,8 @@ from sexton.model.run import StopCause
 from sexton.run.mailbox import AbandonRequested, StopRequested
 from sexton.run.pools import withdraw
 from sexton.run.registry import Registry
-from sexton.run.slots import Slots, bounded
-from sexton.store.coordination import Signal, SignalKind, Signals
+from sexton.run.slots import Slots
+from sexton.store.coordination import Signal, SignalKind, Signals, bounded
 
 logger = logging.getLogger("sexton.nodes")
 

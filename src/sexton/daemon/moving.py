@@ -38,8 +38,8 @@ from sexton.model.settings import StateSettings
 from sexton.run.background import Background
 from sexton.run.live import Run
 from sexton.run.registry import Registry
-from sexton.run.slots import Slots, bounded
-from sexton.store.coordination import Store
+from sexton.run.slots import Slots
+from sexton.store.coordination import Store, bounded
 from sexton.store.directory.threads import check_wanted
 from sexton.store.inuse import StoreInUse
 

@@ -12,8 +12,7 @@ from sexton.model.errors import StoreError
 from sexton.model.job import RunOn
 from sexton.model.node import NodeIdentity
 from sexton.model.settings import OnStoreUnavailable
-from sexton.run.slots import bounded
-from sexton.store.coordination import Occurrence, Store
+from sexton.store.coordination import Occurrence, Store, bounded
 
 logger = logging.getLogger("sexton.schedule")
 

@@ -15,8 +15,7 @@ from sexton.model.run import Phase
 from sexton.model.settings import StateSettings
 from sexton.run.facilities import Facilities
 from sexton.run.identity import bound_at
-from sexton.run.slots import bounded
-from sexton.store.coordination import Granted, Store
+from sexton.store.coordination import Granted, Store, bounded
 from sexton.store.port import ended_at
 
 logger = logging.getLogger("sexton.store")

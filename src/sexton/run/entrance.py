@@ -21,8 +21,8 @@ from sexton.run.facilities import Facilities
 from sexton.run.intent import write_intent
 from sexton.run.live import Run, Until
 from sexton.run.queueing import wait_for_slots
-from sexton.run.slots import Slots, bounded, slot_name
-from sexton.store.coordination import Denied, Signal, SignalKind
+from sexton.run.slots import Slots, slot_name
+from sexton.store.coordination import Denied, Signal, SignalKind, bounded
 
 logger = logging.getLogger("sexton.run")
 

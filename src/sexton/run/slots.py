@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeIdentity
 from sexton.run.background import Background
-from sexton.store.coordination import Denied, Granted, Lease, Leases
+from sexton.store.coordination import OPERATION_SECONDS, Denied, Granted, Lease, Leases, boottime, bounded
 
 logger = logging.getLogger("sexton.slots")
 
-OPERATION_SECONDS = 10.0
-"""How long an operation of the store may take before it counts as unanswered."""
 TRUST_MARGIN = 0.1
 """Share of the time to live that a lease is not trusted for: two machines do not count seconds alike."""
 WARNING = 0.2
@@ -29,16 +25,9 @@ WARNING = 0.2
 AGAIN_SHARE, AGAIN_SECONDS = 0.1, 1.0
 """How long until a renewal that went unanswered is tried again: a share of the time to live, and at most so long."""
 
-T = TypeVar("T")
-
 
 def slot_name(job: str) -> str:
     return f"slots/{job}"
-
-
-def boottime() -> float:
-    """Seconds since boot, sleep included: a machine that was suspended does not believe in its old leases."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class HeldSlot:
@@ -311,12 +300,3 @@ class Slots:
 def _trusted_until(began: float, ttl: float) -> float:
     """For how long a lease is ours for certain that was asked for at `began`, by the boottime of this node."""
     return began + ttl * (1 - TRUST_MARGIN)
-
-
-async def bounded(operation: Coroutine[Any, Any, T], seconds: float = OPERATION_SECONDS) -> T:
-    """Raises StoreError, also when there is no answer in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await operation
-    except TimeoutError:
-        raise StoreError(f"the store did not answer within {seconds:g} seconds") from None

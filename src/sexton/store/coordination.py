@@ -2,24 +2,46 @@
 
 One store object implements all of these beside `Ledger` and `JobState`. `tests/contract/test_coordination.py` runs one
 suite over every implementation. Every method raises StoreError when the store cannot answer: the caller then knows
-nothing, not even whether what it asked for was done. Callers bound every call in time.
+nothing, not even whether what it asked for was done. Callers bound every call in time (`bounded`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
 from sexton.model.run import RunRecord
 from sexton.store.port import JobHistory, JobState, Ledger
 
 if TYPE_CHECKING:
     from sexton.store.queue import Queue
+
+T = TypeVar("T")
+
+OPERATION_SECONDS = 10.0
+"""How long an operation of the store may take before it counts as unanswered."""
+
+
+def boottime() -> float:
+    """Seconds since boot, sleep included: a machine that was suspended does not believe in its old leases."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def bounded(operation: Coroutine[Any, Any, T], seconds: float = OPERATION_SECONDS) -> T:
+    """Raises StoreError, also when there is no answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await operation
+    except TimeoutError:
+        raise StoreError(f"the store did not answer within {seconds:g} seconds") from None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal
+from sexton.store.coordination import Claimed, Denied, Fire, Granted, Lease, Occurrence, Presence, Signal, boottime
 from sexton.store.port import JobHistory
 
 KeepFence = Callable[[str, int], Awaitable[None]]
@@ -22,11 +21,6 @@ class _Term(msgspec.Struct, frozen=True):
     lease: Lease
     lapses: float
     """Seconds of CLOCK_BOOTTIME: a machine that slept has let its leases lapse."""
-
-
-def boottime() -> float:
-    """Seconds since boot, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LocalCoordination:

@@ -16,6 +16,7 @@ import msgspec
 
 from sexton.model.node import NodeIdentity
 from sexton.model.run import RunRecord
+from sexton.store.coordination import boottime
 from sexton.store.queue import (
     MOST_AT_ONCE,
     CancelAnswer,
@@ -75,10 +76,6 @@ FROM queue_entry GROUP BY queue
 
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _boot_id() -> str:
@@ -161,7 +158,7 @@ class QueueTable:
         return {run_id: _cancelling(why) for run_id, why in self._connection.execute(ASKED, (by.id,))}
 
     def seen(self, by: NodeIdentity) -> None:
-        self._connection.execute(SEEN, (by.id, by.boot_id, _boottime()))
+        self._connection.execute(SEEN, (by.id, by.boot_id, boottime()))
 
     def leave(self, by: str) -> None:
         self._connection.execute("DELETE FROM queue_worker WHERE id = ?1 AND NOT EXISTS ("
@@ -170,7 +167,7 @@ class QueueTable:
     def reap(self, silent_for: float) -> Reaped:
         again: list[str] = []
         lost: list[RunRecord] = []
-        silent = self._connection.execute(SILENT, (_boot_id(), _boottime() - silent_for)).fetchall()
+        silent = self._connection.execute(SILENT, (_boot_id(), boottime() - silent_for)).fetchall()
         for (worker,) in silent:
             for run_id, ends, why, body in self._connection.execute(TAKEN, (worker,)).fetchall():
                 if not ends:

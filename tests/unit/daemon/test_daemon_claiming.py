@@ -17,8 +17,7 @@ from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, Place, RunOn
 from sexton.model.node import NodeIdentity
 from sexton.model.settings import OnStoreUnavailable
-from sexton.run.slots import bounded
-from sexton.store.coordination import Claimed, Occurrence
+from sexton.store.coordination import Claimed, Occurrence, bounded
 from sexton.store.memory.store import MemoryStore
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -22,7 +21,7 @@ import msgspec
 
 from sexton.model.errors import StoreError, UntrustedLocks
 from sexton.model.node import NodeIdentity
-from sexton.store.coordination import Denied, Granted, Lease
+from sexton.store.coordination import Denied, Granted, Lease, boottime
 from sexton.store.directory import terms
 from sexton.store.directory.age import Sighting, age, seen
 from sexton.store.directory.files import Draft, Files, link, names, read, remove, sync
@@ -41,11 +40,6 @@ UNKNOWN_HOLDER = "unknown"
 
 _decode = msgspec.json.Decoder(Term).decode
 Answer = TypeVar("Answer")
-
-
-def boottime() -> float:
-    """Seconds since boot, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaseFiles:

@@ -17,10 +17,9 @@ import msgspec
 
 from sexton.model.errors import StoreError
 from sexton.model.node import NodeFacts, NodeIdentity
-from sexton.store.coordination import Claimed, Fire, Occurrence, Presence, Signal
+from sexton.store.coordination import Claimed, Fire, Occurrence, Presence, Signal, boottime
 from sexton.store.directory.age import Sighting, age, seen
 from sexton.store.directory.files import Files, names, read, remove, sync
-from sexton.store.directory.leases import boottime
 from sexton.store.directory.names import EPOCH, encoded, instant_file, instant_of
 
 log = logging.getLogger(__name__)
