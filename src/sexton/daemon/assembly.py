@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from sexton.daemon.reporting import Reporting
 from sexton.daemon.scheduler import Scheduler
 from sexton.daemon.sla import SlaWatch
 from sexton.daemon.statsd import Statsd
+from sexton.daemon.stores import OnPruned
 from sexton.daemon.troubles import Troubles
 from sexton.execution.mirror import Mirror
 from sexton.execution.secrets import Vault
@@ -64,10 +64,7 @@ class Ground(msgspec.Struct, frozen=True):
     confining: Confining
     advice: str | None
     """What would contain runs better."""
-
-    def forget_output(self, run_ids: Sequence[str]) -> None:
-        if self.own is not None:
-            self.own.output_files.forget(list(run_ids))
+    forget_output: OnPruned
 
 
 class Parts:

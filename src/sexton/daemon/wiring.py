@@ -119,7 +119,7 @@ class Daemon:
         ground = Ground(
             path=self._path, configuration=self._configuration, clock=self._clock, logs=self._logs, troubles=troubles,
             store=store, home=home, own=own, supervisors=supervisors, mirror=mirror, confining=confining,
-            advice=advice)
+            advice=advice, forget_output=self._forget_output)
         try:
             await self._live(Parts(ground), found, interrupted)
         finally:
@@ -147,26 +147,26 @@ class Daemon:
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
         await parts.catchup.start(histories, interrupted, filled_at)
-        beside = [asyncio.create_task(parts.sla.run(), name="sla"),
-                  asyncio.create_task(parts.catchup.keep_noting(), name="decided until")]
+        about_jobs = [asyncio.create_task(parts.sla.run(), name="sla"),
+                      asyncio.create_task(parts.catchup.keep_noting(), name="decided until")]
         await parts.retries.take_up(parts.jobs.by_name())
         parts.launcher.pools.open()
         await parts.boot_runs.run()
         scheduling = asyncio.create_task(parts.scheduler.run(), name="scheduler")
-        beside.append(asyncio.create_task(parts.reloader.watch(), name="configuration watch"))
+        about_jobs.append(asyncio.create_task(parts.reloader.watch(), name="configuration watch"))
         await parts.fleet.succeed()
         store, home = parts.ground.store, parts.ground.home
         retention = retention_of(
             lambda: parts.reloader.settings.state, store, home.identity, parts.facilities, self._forget_output)
-        living = _live_beside_runs(parts, retention)
+        beside = _live_beside_runs(parts, retention)
         try:
             await self._until_stopped(scheduling)
             await self._drain(parts)
         finally:
-            for task in beside:
+            for task in about_jobs:
                 task.cancel()
             watch.close()
-            await _close(parts, stop_serving, living)
+            await _close(parts, stop_serving, beside)
         await scheduling
 
     def _fill(self, parts: Parts) -> datetime:
@@ -263,7 +263,7 @@ def _live_beside_runs(parts: Parts, retention: Retention) -> list[asyncio.Task[N
 
 
 async def _close(
-    parts: Parts, stop_serving: Callable[[], Awaitable[None]], living: Sequence[asyncio.Task[None]],
+    parts: Parts, stop_serving: Callable[[], Awaitable[None]], beside: Sequence[asyncio.Task[None]],
 ) -> None:
     parts.catchup.close()
     parts.boot_runs.close()
@@ -273,7 +273,7 @@ async def _close(
     if parts.moving is not None:
         await parts.moving.close()
     await parts.slots.close()
-    for task in living:
+    for task in beside:
         task.cancel()
     await parts.fleet.end()
 
