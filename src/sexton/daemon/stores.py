@@ -16,18 +16,13 @@ from sexton.model.errors import StoreError
 from sexton.model.settings import OnStoreUnavailable, StateSettings, Topology
 from sexton.store.coordination import Store
 from sexton.store.memory.store import MemoryStore
+from sexton.store.mounts import NETWORK_FILE_SYSTEMS, file_system_at
 
 T = TypeVar("T")
 
 OnPruned = Callable[[Sequence[str]], None]
 Place = tuple[str | None, str | None, str]
 """Which store a section means: the folder without links, the URL, the deployment."""
-
-NETWORK_FILE_SYSTEMS = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph",
-    "lustre", "ocfs2", "gfs2", "beegfs", "afs", "9p", "virtiofs",
-})  # fmt: skip
-"""As /proc/self/mountinfo calls them."""
 
 
 def make_store(state: StateSettings | None, on_pruned: OnPruned) -> Store:
@@ -61,29 +56,7 @@ def is_shared(state: StateSettings) -> bool:
         case Topology.SINGLE_NODE:
             return False
         case Topology.AUTO:
-            return file_system_of(state.path, _mounts()) in NETWORK_FILE_SYSTEMS
-
-
-def file_system_of(path: str, mountinfo: str) -> str:
-    """The type of the file system that the path is on; empty when that cannot be told."""
-    wanted, found, kind = os.path.realpath(path), "", ""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        words = before.split(" ")
-        if len(words) < 5 or not after:
-            continue
-        point = words[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
-        inside = point == "/" or wanted == point or wanted.startswith(point + "/")
-        if inside and len(point) >= len(found):
-            found, kind = point, after.split(" ")[0]
-    return kind
-
-
-def _mounts() -> str:
-    try:
-        return Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    except OSError:
-        return ""
+            return file_system_at(state.path) in NETWORK_FILE_SYSTEMS
 
 
 async def aside(state: StateSettings, work: Callable[[], T]) -> T:

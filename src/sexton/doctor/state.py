@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import time
 from functools import partial
 
@@ -96,26 +95,6 @@ def _time_fsync(fd: int) -> float:
             break  # no room: the judgement has the number
         times.append(time.monotonic() - began)
     return sorted(times)[len(times) // 2] if times else 0.0
-
-
-def file_system_of(directory: str, mountinfo: str) -> str | None:
-    """The type of the file system that holds an absolute path, from the text of /proc/self/mountinfo. Pure."""
-    best, kind = "", None
-    for row in mountinfo.splitlines():
-        left, _, right = row.partition(" - ")
-        mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split()[4])
-        below = directory == mount or directory.startswith(mount.rstrip("/") + "/")
-        if below and len(mount) >= len(best):
-            best, kind = mount, right.split(" ", 1)[0]
-    return kind
-
-
-def find_file_system(directory: str) -> str | None:
-    try:
-        with open("/proc/self/mountinfo") as mounts:
-            return file_system_of(os.path.realpath(directory), mounts.read())
-    except OSError:
-        return None
 
 
 # -------------------------------------------------------------------- judging

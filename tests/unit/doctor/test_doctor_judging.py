@@ -15,6 +15,7 @@ from sexton.doctor.home import Home, find_home
 from sexton.doctor.limits import Means
 from sexton.doctor.obstacle import Obstacle, change_for, of_errno
 from sexton.model.run import Containment
+from sexton.store.mounts import file_system_of
 
 BEST = ContainmentFacts(
     orphans=OrphanFacts(came=True, listed=True), pidfd=True, obstacle=None,
@@ -207,4 +208,4 @@ MOUNTS = ("1 0 8:1 / / rw - ext4 /dev/a rw\n"
 ])
 def test_the_file_system_of_a_path(directory: str, kind: str) -> None:
     """The deepest mount above it."""
-    assert state.file_system_of(directory, MOUNTS) == kind
+    assert file_system_of(directory, MOUNTS) == kind
