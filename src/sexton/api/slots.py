@@ -7,7 +7,6 @@ import msgspec
 from sexton.model.job import ConcurrencyScope, JobSpec
 from sexton.run.live import Run
 from sexton.run.slots import Slots
-from sexton.store.coordination import boottime
 
 
 class SlotView(msgspec.Struct, kw_only=True):
@@ -31,7 +30,7 @@ def slot_view(spec: JobSpec, slots: Slots | None, live: list[Run], me: str) -> S
     held = slots.of(spec.name)
     if held is not None:
         return SlotView(held=True, holder=me, fence=held.lease.fence, refs=len(held.runs),
-                        in_doubt=boottime() >= held.trusted_until, pursued_by=pursuer)
+                        in_doubt=held.doubtful, pursued_by=pursuer)
     seen = slots.seen.get(spec.name)
     return SlotView(held=False, holder=seen.by.node if seen is not None else None,
                     fence=seen.by.fence if seen is not None else None, refs=0, in_doubt=False,

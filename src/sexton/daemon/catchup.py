@@ -58,16 +58,13 @@ class CatchUp:
         self._durable = durable
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owed: dict[str, list[datetime]] = {}
+        """By job: what is still to be made up for."""
         self._reading: asyncio.Task[None] | None = None
         """While it is not known yet what was missed before the start."""
         self._until = clock.now()
         self.one_fire: OneFire | None = None
         self.launched = 0
         self.given_up = 0
-
-    def owed(self, job: str) -> Sequence[datetime]:
-        """What is still to be made up for."""
-        return tuple(self._owed.get(job, ()))
 
     # ---------------------------------------------------------------- what is owed
 

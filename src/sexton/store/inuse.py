@@ -71,10 +71,6 @@ class StoreInUse:
         self._reads, self._writes, self._talks = Tally(), Tally(), Tally()
         self._counts_itself = isinstance(store, Counted)
 
-    @property
-    def now(self) -> Store:
-        return self._now
-
     # ---------------------------------------------------------------- moving
 
     def move(self, to: Store, living: Collection[str]) -> Store:

@@ -139,7 +139,7 @@ async def test_what_is_owed_waits_until_the_job_is_idle() -> None:
     await catchup.start(HISTORY, [], NOON)
     for _ in range(50):
         await asyncio.sleep(0)
-    assert not launches.occurrences and list(catchup.owed("j")) == OWED_HOURS
+    assert not launches.occurrences and catchup._owed["j"] == OWED_HOURS
     launches.ends = False
     freed.set()
     await until_settled(lambda: launches.occurrences)
@@ -160,7 +160,7 @@ async def test_an_occurrence_is_owed_until_the_ledger_has_its_run() -> None:
     assert (await store.states(OWED))["j"].count("2026-05-01T") == 4
     launches.intended.set()
     await asyncio.sleep(0)
-    await until_settled(lambda: len(catchup.owed("j")) == 3)
+    await until_settled(lambda: len(catchup._owed.get("j", ())) == 3)
     for _ in range(5):
         await asyncio.sleep(0)
     assert (await store.states(OWED))["j"].count("2026-05-01T") == 3
