@@ -77,6 +77,26 @@ def test_a_run_that_ends_unwatched_keeps_its_outcome(rig: Rig, tmp_path: Path) -
         rig.kill9()
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_run_without_captured_streams_keeps_its_outcome(rig: Rig, tmp_path: Path, watched: bool) -> None:
+    """A run of which nothing is captured is over when its process is, in its own daemon and while none is there; its
+    exit code is recorded."""
+    go = tmp_path / "go"
+    rig.start([kept(f"while [ ! -e {go} ]; do sleep 0.05; done; exit 5", captureStdout=False, captureStderr=False)],
+              state=state(tmp_path))
+    run = rig.fire()
+    supervisor = supervisor_of(rig.running(run))
+    if not watched:
+        rig.kill9()
+    go.touch()
+    until(lambda: not alive(supervisor), 5, "the supervisor has gone")
+    if not watched:
+        rig.start()
+    record = rig.recorded(run)
+    assert (record["outcome"], record["exit_code"], record["gone"]["state"]) == ("failure", 5, "proven")
+    assert "Traceback" not in rig.log()
+
+
 def _epoch(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 

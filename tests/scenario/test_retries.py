@@ -45,6 +45,20 @@ def test_a_failure_is_retried_so_often_and_no_more(rig: Rig) -> None:
     assert gaps[0] >= 0.29 and gaps[1] >= 0.59, "0.3 seconds, then twice that"
 
 
+def test_instances_that_fail_together_share_one_retry(rig: Rig) -> None:
+    """Of three instances that fail at the same time one retry follows, and not none because all of them have used up
+    the attempts."""
+    rig.start([failing(rig, f"while [ ! -e {rig.folder}/go ]; do sleep 0.02; done; exit 3",
+                       retry={"maximumRetries": 2, "initialDelay": 2, "maximumDelay": 2})])
+    fired = [rig.fire() for _ in range(3)]
+    (rig.folder / "go").touch()
+    for run in fired:
+        rig.recorded(run)
+    assert rig.job()["retry"]["attempt"] == 1
+    until(lambda: len(runs(rig)) == 5 and rig.job()["retry"] is None, 15, "both retries")
+    assert [run["attempt"] for run in runs(rig)] == [1, 1, 1, 2, 3]
+
+
 def test_what_waits_is_shown(rig: Rig) -> None:
     """GET /jobs names the retry that waits: which, of how many, when."""
     rig.start([failing(rig, retry={"initialDelay": 30, "maximumDelay": 30})])

@@ -113,6 +113,8 @@ class Retries:
             return Fate.FINE
         if ladder is None or self._launcher.shutting_down or not _concerns(ladder, run.launch):
             return Fate.FINAL
+        if ladder.pending is not None:
+            return Fate.RETRY  # beside another that has failed already: the retry that waits is for both
         policy = run.job.retry
         elapsed = (self._clock.now() - ladder.began).total_seconds()
         delay = delay_before(policy, ladder.retries + 1, random.random()) if policy is not None else 0.0

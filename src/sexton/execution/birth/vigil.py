@@ -209,8 +209,8 @@ class Vigil:
             if self.empty:
                 self.facts["ended"] = time.monotonic_ns()
         elif "exited" in self.facts and (self.tap.closed or self.ends_at_exit):
-            ends = [0] if self.ends_at_exit else [source.ended for source in self.tap.sources.values()]
-            self.facts["ended"] = max(self.facts["exited"][1], *ends)
+            ends = [] if self.ends_at_exit else [source.ended for source in self.tap.sources.values()]
+            self.facts["ended"] = max([self.facts["exited"][1], *ends])
 
     def see_to_the_end(self) -> None:
         """Go when all is told. The story is written when no daemon is there to hear it."""
