@@ -308,6 +308,17 @@ async def test_what_is_released_outlives_us_and_nothing_else_does() -> None:
     os.kill(left[0], signal.SIGKILL)
 
 
+async def test_after_the_end_there_is_no_news() -> None:
+    """A run that outlives us may ask for news when the pool has been closed, because its deadline passes then: there is
+    none, and that is no error."""
+    pool = Supervisors(None)
+    held, box = start(pool, plan("/bin/sh", "-c", "exit 0"))
+    await box.until(Emptied)
+    await pool.close()
+    held.hear()
+    await pool.settle()
+
+
 async def test_nothing_of_ours_is_left_after_many_runs(pool: Supervisors) -> None:
     """Three hundred runs of several kinds leave our descriptors and children as they were."""
     _, box = start(pool, plan("/bin/true"))

@@ -247,6 +247,28 @@ def test_sigterm_leaves_it(rig: Rig, tmp_path: Path) -> None:
     assert living(tag) == [] and rig.recorded(run)["adopted"] == 2
 
 
+def test_sigterm_leaves_one_that_is_just_being_started(rig: Rig, tmp_path: Path) -> None:
+    """SIGTERM comes when the run is in the hands of a supervisor that has not said yet that it has started: it starts,
+    and is left to the next daemon."""
+    tag = new_tag()
+    rig.start([kept(f"exec sleep {tag}"), {"name": "k", "schedule": NEVER, "command": "true"}], state=state(tmp_path),
+              shutdownTimeout=0)
+    rig.recorded(rig.fire("k"))
+    warm = named(rig.pid, "sexton-run")
+    assert warm
+    for pid in warm:
+        os.kill(pid, signal.SIGSTOP)
+    run = rig.fire()
+    rig.signal(signal.SIGTERM)
+    rig.logged("Shutting down")
+    for pid in warm:
+        os.kill(pid, signal.SIGCONT)
+    assert rig.wait(10) == 0 and len(living(tag)) == 1
+    rig.start()
+    assert rig.run(run)["adopted"] == 1
+    assert rig.http("POST", f"/runs/{run}/cancel?wait=10")[0] == 200 and living(tag) == []
+
+
 def test_a_deleted_socket_is_made_again(rig: Rig, tmp_path: Path) -> None:
     """A job that deletes the runtime directory is taken over all the same."""
     tag = new_tag()

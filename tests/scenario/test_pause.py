@@ -78,6 +78,20 @@ def test_a_retry_waits_for_the_end_of_a_pause(rig: Rig) -> None:
     assert at(sorted(rig.runs(), key=lambda run: run["id"])[-1]["started_at"]) >= end
 
 
+@pytest.mark.parametrize("change", ["resume", "pause"])
+def test_a_retry_follows_a_pause_that_ends_earlier(rig: Rig, change: str) -> None:
+    """A retry whose time came in a pause is launched when the pause is ended by hand or made shorter, and not when it
+    would have ended."""
+    retry = {"maximumRetries": 1, "initialDelay": 0.5, "maximumDelay": 1, "manual": True}
+    rig.start([ticking(rig, schedule="0 0 1 1 *", command="exit 3", onFailure={"retry": retry})])
+    assert rig.http("POST", "/jobs/j/pause", {"durationSeconds": 600})[0] == 200
+    rig.recorded(rig.fire())
+    due = at(rig.job()["retry"]["nextRetryAt"])
+    until(lambda: time.time() > due + 0.1, 3, "the time of the retry")
+    assert rig.http("POST", f"/jobs/j/{change}", {"durationSeconds": 1} if change == "pause" else {})[0] == 200
+    until(lambda: len(rig.runs()) == 2, 5, "the retry")
+
+
 def test_only_if_the_last_run_succeeded(rig: Rig) -> None:
     """After a failure scheduled launches are skipped until a run by hand succeeds."""
     rig.start([ticking(rig, command=f"echo x >> {rig.folder}/ticks; test -e {rig.folder}/mended",

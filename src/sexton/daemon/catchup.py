@@ -41,7 +41,6 @@ NO_JOB = ""
 NOTE_SECONDS = 60.0
 READ_AGAIN_SECONDS = 5.0
 """After which a store that could not tell what was missed is asked again."""
-PAUSED_LOOK_SECONDS = 60.0
 CLUSTER_LOOK_SECONDS = 5.0
 """How long until a missed run is tried again whose slot another node has."""
 
@@ -184,19 +183,21 @@ class CatchUp:
         entry = self._jobs.get(name)
         if entry is not None and entry.spec.catchup_jitter:
             await asyncio.sleep(share(name) * entry.spec.catchup_jitter)
-        while self._owed.get(name) and not self._launcher.shutting_down:
+        while not self._launcher.shutting_down:
+            if not self._owed.get(name):
+                self._owed.pop(name, None)
+                await self._note(name)
+                if not self._owed.get(name):  # more may have been missed meanwhile
+                    return
             await self._idle(name)
             entry = self._jobs.get(name)
             if entry is None or not entry.spec.enabled or entry.spec.on_missed is OnMissed.SKIP:
                 logger.warning("Job %s: what was missed is given up: it is not there any more, or disabled", name)
                 self._owed.pop(name)
             elif self._pauses.of(name) is not None:
-                await asyncio.sleep(min(PAUSED_LOOK_SECONDS, self._pauses.seconds_left(name)))
+                await self._pauses.end_or_change(name)
             elif self._owed.get(name) and not self._launcher.shutting_down:
                 await self._one(entry, self._owed[name][0])
-        if not self._launcher.shutting_down:
-            self._owed.pop(name, None)
-            await self._note(name)
 
     async def _one(self, entry: JobEntry, occurrence: datetime) -> None:
         """It is owed until the ledger knows of its run: a crash before that makes up for it again, and one after it

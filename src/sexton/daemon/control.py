@@ -295,6 +295,7 @@ class Control:
         """Hold the schedule and the retries of a job. Raises Unknown, StoreError."""
         self.job(name)
         pause = await self.pauses.pause(name, until, note, requested_by)
+        self.retries.look(name)
         self.scheduler.wake()
         return pause
 
@@ -302,6 +303,7 @@ class Control:
         """Raises Unknown, StoreError."""
         self.job(name)
         await self.pauses.resume(name, requested_by)
+        self.retries.look(name)
         self.pools.look_everywhere()
         self.boot_runs.look()
 

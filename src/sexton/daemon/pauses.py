@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 
@@ -15,6 +16,8 @@ from sexton.store.port import JobState
 logger = logging.getLogger("sexton.schedule")
 
 KEY = "pause"
+LOOK_SECONDS = 60.0
+"""The wall clock may be set while the end of a pause is waited for."""
 
 
 class Told(Pause, frozen=True, kw_only=True):
@@ -43,6 +46,7 @@ class Pauses:
         self._clock = clock
         self._durable = durable
         self._pauses: dict[str, Pause] = {}
+        self._changed = asyncio.Event()
 
     def of(self, job: str) -> Pause | None:
         """The pause that holds now; None for a job that is not paused."""
@@ -58,6 +62,18 @@ class Pauses:
         pause = self.of(job)
         return 0.0 if pause is None else (pause.until - self._clock.now()).total_seconds()
 
+    async def end_or_change(self, job: str) -> None:
+        """Until the pause of the job may be over: its time has come, or somebody has paused or resumed a job."""
+        try:
+            async with asyncio.timeout(min(LOOK_SECONDS, self.seconds_left(job))):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     async def pause(self, job: str, until: datetime, note: str | None, by: str | None) -> Pause:
         """Hold the job's schedule until then. Raises StoreError when that could not be made durable; then nothing has
         changed."""
@@ -65,6 +81,7 @@ class Pauses:
         pause = Pause(since=before.since if before else self._clock.now(), until=until, note=note, by=by)
         await self._put(job, pause)
         self._pauses[job] = pause
+        self._tell()
         logger.info("Job %s: paused until %s%s%s", job, until.isoformat(timespec="seconds"), f" by {by}" if by else "",
                     f": {note}" if note else "")
         return pause
@@ -77,6 +94,7 @@ class Pauses:
         ended = msgspec.structs.replace(pause, until=self._clock.now())
         await self._put(job, ended)
         self._pauses[job] = ended
+        self._tell()
         logger.info("Job %s: resumed%s", job, f" by {by}" if by else "")
 
     async def _put(self, job: str, pause: Pause) -> None:

@@ -15,6 +15,8 @@ from sexton.run.registry import Registry
 logger = logging.getLogger("sexton.daemon")
 
 LOOK_SECONDS = 0.25
+START_SECONDS = 2.0
+START_LOOK_SECONDS = 0.005
 SLACK_SECONDS = 75.0
 """Beyond the longest killTimeout: the bounds for proof and for held output, and the records."""
 
@@ -38,6 +40,7 @@ async def drain(registry: Registry, seconds: float, at_once: asyncio.Event, *, d
         await _all_recorded(registry, seconds, at_once)
     else:
         logger.info("Shutting down: nothing runs that would end with the daemon")
+    await _starts_known(registry)
     _stop([run for run in registry if run.counts_as_running and not _stays(run)])
     ending = _ending(registry)
     if ending:
@@ -60,6 +63,17 @@ def _ending(registry: Registry) -> list[Run]:
 def _stays(run: Run) -> bool:
     """One that is being stopped is brought to its end first."""
     return run.launch.keep and run.stop is None and run.started is not None and run.counts_as_running
+
+
+async def _starts_known(registry: Registry) -> None:
+    """A run that outlives the daemon and is in the hands of its supervisor: whether it stays is known when it has
+    started."""
+    limit = asyncio.get_running_loop().time() + START_SECONDS
+    while any(run.launch.keep and run.phase is Phase.STARTING and run.held is not None and run.stop is None
+              for run in registry):
+        if asyncio.get_running_loop().time() >= limit:
+            return
+        await asyncio.sleep(START_LOOK_SECONDS)
 
 
 def _stop(runs: Iterable[Run]) -> None:

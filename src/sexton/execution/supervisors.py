@@ -326,6 +326,8 @@ class Supervisors:
         await asyncio.sleep(0)
 
     def _read_reports(self) -> None:
+        if self._report_read < 0:
+            return  # closed: of a run that outlives us there is no more news here
         try:
             data = os.read(self._report_read, READ_SIZE)
         except BlockingIOError:
@@ -409,6 +411,7 @@ class Supervisors:
         self._loop.remove_reader(self._report_read)
         os.close(self._report_read)
         os.close(self._report_write)
+        self._report_read = -1
 
     async def _only(self, staying: set[int]) -> bool:
         """Until no others are left; the zygote stays with them."""

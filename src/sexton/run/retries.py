@@ -78,6 +78,16 @@ class Retries:
         ladder = self._ladders.get(job)
         return ladder.pending if ladder is not None else None
 
+    def look(self, job: str) -> None:
+        """A pause of the job was ended, or ends at another time now: a retry that waits for that waits anew."""
+        ladder = self._ladders.get(job)
+        if ladder is None or ladder.pending is None or self._launcher.shutting_down:
+            return
+        if ladder.timer is not None:
+            ladder.timer.cancel()
+        left = (ladder.pending.not_before - self._clock.now()).total_seconds()
+        ladder.timer = self._loop.call_later(max(0.0, left), self._due, job, ladder)
+
     # ---------------------------------------------------------------- what happens to runs
 
     def launched(self, run: Run) -> None:

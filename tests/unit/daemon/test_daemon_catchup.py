@@ -19,6 +19,7 @@ from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, OnMissed, Place
 from sexton.model.run import Launch, Outcome, Phase, RunRecord, Trigger
 from sexton.run.facilities import Counters
+from sexton.schedule.agenda import Skipped
 from sexton.store.memory.store import MemoryStore
 from sexton.store.port import JobHistory
 
@@ -39,6 +40,22 @@ class Store(MemoryStore):
             self.refusals -= 1
             raise StoreError("the disk does not answer")
         return await super().states(key)
+
+
+class SlowToNote(Store):
+    """The note that the last occurrence is no longer owed takes its time when it is written for the second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.empty = 0
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def put_state(self, job: str, key: str, value: str) -> None:
+        self.empty += value == "[]"
+        if self.empty == 2:
+            self.reached.set()
+            await self.go_on.wait()
+        await super().put_state(job, key, value)
 
 
 class Launches:
@@ -180,3 +197,28 @@ async def test_what_has_run_is_not_made_up_for_again() -> None:
     await until_settled(lambda: launches.occurrences)
     assert launches.occurrences == [NOON]
     catchup.close()
+
+
+async def test_a_resumed_job_catches_up_at_once() -> None:
+    """What a pause has held back is made up for when the pause is ended, and not a minute later."""
+    catchup, launches, pauses = await made(Store())
+    await pauses.pause("j", NOON + timedelta(hours=1), None, None)
+    await catchup.start({"j": JobHistory(runs=(record(8),))}, [], NOON)
+    await until_settled(lambda: catchup.owed("j"))
+    await asyncio.sleep(0)
+    assert not launches.occurrences
+    await pauses.resume("j", None)
+    await until_settled(lambda: launches.occurrences)
+
+
+async def test_what_is_missed_while_the_last_is_noted_is_made_up_for() -> None:
+    """A pass that comes too late while the store is told that nothing is owed any more: it is owed all the same."""
+    store = SlowToNote()
+    catchup, launches, _ = await made(store)
+    await catchup.start(HISTORY, [], NOON)
+    async with asyncio.timeout(5):
+        await store.reached.wait()
+    later = NOON + timedelta(hours=1)
+    assert catchup.fell_behind(Skipped(job="j", count=1, exact=True, first=later, last=later, late_by=60.0))
+    store.go_on.set()
+    await until_settled(lambda: launches.occurrences == [*OWED_HOURS, later] and not catchup.owed("j"))
