@@ -23,7 +23,7 @@ from sexton.daemon.timetable import occurrences_for
 from sexton.model.clock import Clock
 from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, OnMissed, RunOn
-from sexton.model.run import Outcome, RunRecord, Trigger
+from sexton.model.run import Launch, Outcome, RunRecord, Trigger
 from sexton.run.entrance import may_come_later
 from sexton.run.launch import Launcher
 from sexton.schedule.agenda import Skipped
@@ -58,6 +58,7 @@ class CatchUp:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owed: dict[str, list[datetime]] = {}
         """By job: what is still to be made up for."""
+        self._taken_over: dict[str, list[Launch]] = {}
         self._reading: asyncio.Task[None] | None = None
         """While it is not known yet what was missed before the start."""
         self._until = clock.now()
@@ -69,10 +70,14 @@ class CatchUp:
 
     async def start(
         self, histories: Mapping[str, JobHistory], interrupted: Iterable[RunRecord], until: datetime,
+        taken_over: Iterable[Launch] = (),
     ) -> None:
         """At the start of the daemon: find what was missed since the last one, and begin. After `until` the schedule
-        fires by itself: that instant must be the agenda's, or what lies in between would be fired twice."""
+        fires by itself: that instant must be the agenda's, or what lies in between would be fired twice. `taken_over`
+        has outlived the last daemon; it may be recorded by now, after `histories` were read."""
         self._until = until
+        for launch in taken_over:
+            self._taken_over.setdefault(launch.job, []).append(launch)
         interrupted = list(interrupted)
         if not self._durable or await self._find_owed(histories, interrupted):
             return
@@ -115,8 +120,12 @@ class CatchUp:
     def _made_up_for(self, name: str, history: JobHistory) -> set[datetime | None]:
         """Occurrences that a crash has left noted as owed, although their runs have ended, or live on."""
         ended = [run.launch for run in history.runs if run.outcome not in (Outcome.UNKNOWN, Outcome.SKIPPED)]
-        here = [run.launch for run in self._launcher.facilities.registry.of(name)]
-        return {launch.scheduled_for for launch in (*ended, *here)}
+        return {launch.scheduled_for for launch in (*ended, *self._here(name))}
+
+    def _here(self, name: str) -> list[Launch]:
+        """What goes on of an earlier daemon, waits on, or has ended since we began."""
+        live = [run.launch for run in self._launcher.facilities.registry.of(name)]
+        return [*self._taken_over.get(name, ()), *live]
 
     def _missed(
         self, spec: JobSpec, history: JobHistory, decided: datetime | None, interrupted: list[datetime],
@@ -127,7 +136,7 @@ class CatchUp:
         ended = [run.finished_at for run in done if run.finished_at is not None]
         if schedule is None or not (ended or interrupted):
             return Owed()
-        here = [run.launch for run in self._launcher.facilities.registry.of(spec.name)]  # taken over, or waiting on
+        here = self._here(spec.name)
         by_schedule = [launch.scheduled_for for launch in (*(run.launch for run in history.runs), *here)
                        if launch.trigger is Trigger.SCHEDULE and launch.scheduled_for is not None
                        and launch.scheduled_for <= self._until]  # a later one is the agenda's: it decides nothing here

@@ -99,7 +99,10 @@ class JobEntry:
         self.last_lines = tuple(reversed(kept))
 
     def recall(self, history: JobHistory) -> None:
-        self.recent.extend(history.runs)
+        if self.recent:
+            self.merge(history)  # a run that was taken over has ended meanwhile, and may be in both
+        else:
+            self.recent.extend(history.runs)
 
     def merge(self, history: JobHistory) -> None:
         """What the store knows by now, of runs on other nodes too; what it does not know yet stays."""

@@ -146,7 +146,7 @@ class Daemon:
         gc.collect()
         gc.freeze()  # the configuration lives as long as we do: no collection need ever walk it again
         systemd.ready()
-        await parts.catchup.start(histories, interrupted, filled_at)
+        await parts.catchup.start(histories, interrupted, filled_at, [one.launch for one in found])
         about_jobs = [asyncio.create_task(parts.sla.run(), name="sla"),
                       asyncio.create_task(parts.catchup.keep_noting(), name="decided until")]
         await parts.retries.take_up(parts.jobs.by_name())

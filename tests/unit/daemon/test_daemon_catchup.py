@@ -222,3 +222,11 @@ async def test_what_is_missed_while_the_last_is_noted_is_made_up_for() -> None:
     assert catchup.fell_behind(Skipped(job="j", count=1, exact=True, first=later, last=later, late_by=60.0))
     store.go_on.set()
     await until_settled(lambda: launches.occurrences == [*OWED_HOURS, later] and not catchup.owed("j"))
+
+
+async def test_what_was_taken_over_and_has_ended_is_not_made_up_for() -> None:
+    """A run that outlived the last daemon and is recorded between the look at the histories and ours: it has fired its
+    occurrence, and all before it was decided."""
+    catchup, launches, _ = await made(Store())
+    await catchup.start(HISTORY, [], NOON, [record(11).launch])
+    await until_settled(lambda: launches.occurrences == OWED_HOURS[3:] and not catchup.owed("j"))
