@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -145,3 +147,42 @@ def test_a_changed_job_begins_anew_after_a_restart(rig: Rig) -> None:
     rig.start([failing(rig, "exit 4", retry={"initialDelay": 5, "maximumDelay": 5})],
               state={"path": str(rig.folder / "state")})
     assert rig.job()["retry"] is None and rig.logged("given up: the job was changed")
+
+
+def test_a_pending_retry_does_not_outlive_its_job(rig: Rig) -> None:
+    """A daemon that starts without the job gives the retry up: it does not come back with the job."""
+    job, where = failing(rig, retry={"initialDelay": 1, "maximumDelay": 1}), {"path": str(rig.folder / "state")}
+    rig.start([job], state=where)
+    rig.recorded(rig.fire())
+    until(lambda: '"pending":{' in (rig.state_of("j", "retry") or ""), 5, "the note in the store")
+    rig.kill9()
+    rig.start([{**job, "name": "other"}], state=where)
+    rig.logged("given up: the job was removed")
+    until(lambda: '"pending":null' in (rig.state_of("j", "retry") or ""), 5, "the note in the store")
+    rig.stop()
+    rig.start([job], state=where)
+    assert rig.job()["retry"] is None and len(attempts(rig)) == 1
+
+
+def test_a_retry_that_could_not_be_settled_is_settled_later(rig: Rig) -> None:
+    """`degrade`: it is launched although the store takes no note of that. When the store works again it gets the note,
+    so that the next daemon does not launch it once more."""
+    rig.start([failing(rig, "test $SEXTON_ATTEMPT = 2", retry={"initialDelay": 2, "maximumDelay": 2})],
+              state={"path": str(rig.folder / "state")})
+    rig.recorded(rig.fire())
+    until(lambda: '"pending":{' in (rig.state_of("j", "retry") or ""), 5, "the note in the store")
+    ledger = rig.folder / "state" / "default" / "ledger.sqlite3"
+    with closing(sqlite3.connect(ledger)) as other:
+        for change in ("INSERT", "UPDATE"):
+            other.execute(f"CREATE TRIGGER no_{change} BEFORE {change} ON job_state WHEN NEW.key = 'retry' "
+                          "BEGIN SELECT RAISE(ABORT, 'no notes'); END")
+        other.commit()
+        until(lambda: len(runs(rig)) == 2 and runs(rig)[-1]["outcome"] == "success", 10, "the retry")
+        assert '"pending":{' in (rig.state_of("j", "retry") or "")
+        for change in ("INSERT", "UPDATE"):
+            other.execute(f"DROP TRIGGER no_{change}")
+        other.commit()
+    until(lambda: '"pending":null' in (rig.state_of("j", "retry") or ""), 15, "the note in the store")
+    rig.kill9()
+    rig.start()
+    assert rig.job()["retry"] is None and len(attempts(rig)) == 2

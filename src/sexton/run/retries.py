@@ -33,6 +33,7 @@ logger = logging.getLogger("sexton.retry")
 KEY = "retry"
 WRITE_SECONDS = 2.0
 """How long a retry waits for a store that hangs before it is launched all the same (degrade) or put off."""
+WRITE_AGAIN_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 UNANSWERED_SECONDS = 10.0
 """After a store that did not say whether the job's slot is free."""
@@ -71,6 +72,8 @@ class Retries:
         self._ladders: dict[str, Ladder] = {}
         self._loop = asyncio.get_running_loop()
         self._writes: dict[str, asyncio.Task[None]] = {}
+        self._unwritten: dict[str, RetryState] = {}
+        """What the store should say of a job and does not yet, as far as we know."""
         self.count: dict[str, int] = {}
         """Retries launched, by job."""
 
@@ -218,6 +221,8 @@ class Retries:
         except (StoreError, TimeoutError) as failure:
             logger.error("Job %s: a retry cannot be settled in the store (%s); %s", job, failure or "no answer",
                          "it is put off" if self._fail_closed else "it is launched all the same")
+            if self._fail_closed:
+                self._unwritten.pop(job, None)  # it waits still
         return not self._fail_closed
 
     # ---------------------------------------------------------------- the store
@@ -228,9 +233,10 @@ class Retries:
             done: asyncio.Future[None] = self._loop.create_future()
             done.set_result(None)
             return done
+        self._unwritten[job] = state
         task = self._loop.create_task(self._put(job, state, self._writes.get(job)))
         self._writes[job] = task
-        task.add_done_callback(lambda done: self._written(job, done))
+        task.add_done_callback(lambda done: self._written(job, state, done))
         return task
 
     async def _put(self, job: str, state: RetryState, before: asyncio.Task[None] | None) -> None:
@@ -238,21 +244,32 @@ class Retries:
             await asyncio.wait({before})
         await self._state.put_state(job, KEY, msgspec.json.encode(state).decode())
 
-    def _written(self, job: str, task: asyncio.Task[None]) -> None:
+    def _written(self, job: str, state: RetryState, task: asyncio.Task[None]) -> None:
         if self._writes.get(job) is task:
             del self._writes[job]
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._launcher.facilities.counters.store_failures += 1
             logger.error("Job %s: the state of its retries could not be written: %s", job, failure)
+        elif not task.cancelled():
+            if self._unwritten.get(job) is state:
+                del self._unwritten[job]
+            return
+        if self._unwritten.get(job) is state:  # or a later daemon would make a retry that was made, or lose one
+            self._loop.call_later(WRITE_AGAIN_SECONDS, self._write_again, job, state)
+
+    def _write_again(self, job: str, state: RetryState) -> None:
+        if self._unwritten.get(job) is state and job not in self._writes:
+            self._write(job, state)
 
     async def take_up(self, jobs: Mapping[str, JobSpec]) -> None:
         """At the start: arm what an earlier daemon has left pending. A changed job begins anew."""
         for name, text in (await self._kept()).items():
             spec, pending = jobs.get(name), _pending_in(name, text)
-            if pending is None or spec is None or spec.retry is None:
+            if pending is None:
                 continue
-            if not spec.enabled or pending.definition != definition_of(spec):
-                logger.warning("Job %s: the retry that was pending is given up: the job was changed", name)
+            if spec is None or spec.retry is None or not spec.enabled or pending.definition != definition_of(spec):
+                logger.warning("Job %s: the retry that was pending is given up: the job was %s", name,
+                               "removed" if spec is None else "changed")
                 self._write(name, RetryState(settled="job-changed"))
                 continue
             ladder = Ladder(Launch(
@@ -279,6 +296,8 @@ class Retries:
         for ladder in self._ladders.values():
             if ladder.timer is not None:
                 ladder.timer.cancel()
+        for job, state in list(self._unwritten.items()):
+            self._write_again(job, state)
         if self._writes:
             await asyncio.wait(list(self._writes.values()), timeout=WRITE_SECONDS)
 
