@@ -31,6 +31,8 @@ class LastWords:
         self._directory = directory
         self._paths: list[Path] = []
         """Of our own zygotes, the newest last."""
+        self._heard: list[Path] = []
+        """Of those before ours, and the word where they are."""
 
     def leave_word(self, directory: Path) -> None:
         """Say in another state directory, which the next daemon will use, where the files are that we have begun or are
@@ -66,17 +68,22 @@ class LastWords:
             path.unlink(missing_ok=True)
 
     def hear(self, patience: float = PATIENCE_SECONDS) -> bool:
-        """Whether every zygote of the daemons before us has said it; waits for those at work. Blocking, bounded. The
-        files are removed."""
+        """Whether every zygote of the daemons before us has said it; waits for those at work. Blocking, bounded. Until
+        `forget` a later daemon hears the same."""
         paths = _files(self._directory)
         for place in _elsewhere(self._directory):
             paths += _files(Path(place))
-        (self._directory / ELSEWHERE).unlink(missing_ok=True)
+        self._heard = [*paths, self._directory / ELSEWHERE]
         limit = time.monotonic() + patience
         said = [_heard(path, limit) for path in paths]
-        for path in paths:
-            path.unlink(missing_ok=True)
         return all(said)
+
+    def forget(self) -> None:
+        """Remove what was heard: every run that it is about is recorded. Should we die before that, silence must not
+        pass for a word."""
+        for path in self._heard:
+            path.unlink(missing_ok=True)
+        self._heard = []
 
 
 def _files(directory: Path) -> list[Path]:

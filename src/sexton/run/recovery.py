@@ -54,6 +54,8 @@ async def recover(ledger: Ledger, now: datetime, living: Collection[str] = (), w
             continue
         logger.warning("Job %s: run %s was interrupted: %s", run.launch.job, run.launch.id, record.fail_reason)
         records.append(record)
+    if words is not None and len(records) == len(interrupted):
+        await asyncio.to_thread(words.forget)
     return records
 
 
