@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -136,6 +137,21 @@ def test_a_pending_retry_survives_the_daemon(rig: Rig) -> None:
     rig.kill9()
     rig.start()
     assert rig.job()["retry"] is None and len(attempts(rig)) == 2
+
+
+def test_a_failure_during_the_end_is_retried_by_the_next_daemon(rig: Rig) -> None:
+    """A run that fails by itself while the daemon waits for it (shutdownTimeout) is tried again, by the next one."""
+    rig.start([failing(rig, f"while [ ! -e {rig.folder}/go ]; do sleep 0.02; done; test $SEXTON_ATTEMPT = 2",
+                       retry={"initialDelay": 0.1})], state={"path": str(rig.folder / "state")}, shutdownTimeout=10)
+    run = rig.fire()
+    rig.running(run)
+    rig.signal(signal.SIGTERM)
+    rig.logged("have 10 seconds to end by themselves")
+    (rig.folder / "go").touch()
+    assert rig.wait(10) == 0 and len(attempts(rig)) == 1, "nothing begins during the end"
+    rig.start()
+    until(lambda: [one["outcome"] for one in runs(rig)] == ["failure", "success"], 10, "the retry")
+    assert rig.run(run)["stop"] is None
 
 
 def test_a_changed_job_begins_anew_after_a_restart(rig: Rig) -> None:

@@ -326,11 +326,9 @@ class Supervisors:
         await asyncio.sleep(0)
 
     def _read_reports(self) -> None:
-        if self._report_read < 0:
-            return  # closed: of a run that outlives us there is no more news here
         try:
             data = os.read(self._report_read, READ_SIZE)
-        except BlockingIOError:
+        except OSError:  # none now; or closed: of a run that outlives us there is no more news here
             return
         for report in wire.REPORT.iter_unpack(data):
             supervisor = self._all.get(report[0])

@@ -124,8 +124,10 @@ class Retries:
             if ladder is not None and self._is_its_end(ladder, record):
                 self._end(name, record.outcome.value if record.outcome is not None else "ended")
             return Fate.FINE
-        if ladder is None or self._launcher.shutting_down or not _concerns(ladder, run.launch):
+        if ladder is None or not _concerns(ladder, run.launch):
             return Fate.FINAL
+        if self._launcher.shutting_down and not self._durable:
+            return Fate.FINAL  # else it failed by itself, and the next daemon goes on with it
         if ladder.pending is not None:
             return Fate.RETRY  # beside another that has failed already: the retry that waits is for both
         policy = run.job.retry
@@ -209,7 +211,9 @@ class Retries:
             spec, Trigger.RETRY, scheduled_for=pending.occurrence, attempt=pending.attempt)
         if not isinstance(answer, Refuse):
             self.count[job] = self.count.get(job, 0) + 1
-        elif answer.refusal is not Refusal.SHUTTING_DOWN:
+        elif answer.refusal is Refusal.SHUTTING_DOWN:
+            self._write(job, RetryState(pending=pending))  # the end began while it was settled: the next daemon's
+        else:
             logger.warning("Job %s: retry #%d is lost: %s", job, ladder.retries, answer.message)
 
     async def _settle(self, job: str, why: str) -> bool:
