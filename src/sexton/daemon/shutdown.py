@@ -69,11 +69,15 @@ async def _starts_known(registry: Registry) -> None:
     """A run that outlives the daemon and is in the hands of its supervisor: whether it stays is known when it has
     started."""
     limit = asyncio.get_running_loop().time() + START_SECONDS
-    while any(run.launch.keep and run.phase is Phase.STARTING and run.held is not None and run.stop is None
-              for run in registry):
+    while any(map(_is_starting, registry)):
         if asyncio.get_running_loop().time() >= limit:
             return
         await asyncio.sleep(START_LOOK_SECONDS)
+
+
+def _is_starting(run: Run) -> bool:
+    may_start = run.held is not None and run.stop is None and (run.gate is None or run.gate.open)
+    return run.launch.keep and run.phase is Phase.STARTING and may_start
 
 
 def _stop(runs: Iterable[Run]) -> None:
