@@ -47,6 +47,17 @@ def test_what_has_failed_is_not_checked(rig: Rig, command: str, why: str) -> Non
     assert record["verification"]["fail_reason"] == why and not (rig.folder / "checked").exists()
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_was_stopped_is_not_checked(rig: Rig, fails: bool) -> None:
+    """A run that its deadline has ended is not checked, also where `failsWhen.timeout: false` makes it no failure; the
+    record does not say that the command has failed."""
+    rig.start([checked("true", "sleep 60", executionTimeout=0.3, failsWhen={"timeout": fails})])
+    record = rig.recorded(rig.fire())
+    assert record["outcome"] == ("failure" if fails else "success") and record["stop"]["cause"] == "timeout"
+    assert record["verification"]["outcome"] == "skipped"
+    assert record["verification"]["fail_reason"] == "the run was stopped"
+
+
 def test_the_run_counts_as_running_while_it_is_checked(rig: Rig) -> None:
     """Forbid refuses beside the check; `pids` is the check's process; executionTimeout does not cover it."""
     tag = new_tag()

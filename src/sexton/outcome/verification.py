@@ -7,6 +7,7 @@ from sexton.outcome.verdict import exit_reason
 
 COMMAND_FAILED = "command failed"
 NOT_STARTED = "command did not start"
+STOPPED = "the run was stopped"
 
 
 def failure_of(exit_code: int | None, start_failure: str | None, timeout: float) -> str | None:

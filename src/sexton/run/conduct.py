@@ -32,7 +32,7 @@ from sexton.model.errors import SpawnError
 from sexton.model.job import EndsWhen, Leftovers, WhenUnconfirmed
 from sexton.model.run import GoneState, Outcome, Phase, StopCause
 from sexton.model.verification import Checked, Verification
-from sexton.outcome.verification import COMMAND_FAILED
+from sexton.outcome.verification import COMMAND_FAILED, STOPPED
 from sexton.run.check import check_of
 from sexton.run.drain import drain_held_output
 from sexton.run.entrance import enter, turned_away
@@ -244,7 +244,8 @@ async def _verify(run: Run, daemon: Facilities) -> None:
     if run.job.verify is None or run.is_check:
         return
     if run.stop is not None or verdict_of(run).outcome is not Outcome.SUCCESS:
-        run.unchecked = Verification(outcome=Checked.SKIPPED, fail_reason=COMMAND_FAILED)
+        why = STOPPED if run.stop is not None else COMMAND_FAILED
+        run.unchecked = Verification(outcome=Checked.SKIPPED, fail_reason=why)
         return
     run.advance(Phase.VERIFYING)
     run.check = check = check_of(run)
