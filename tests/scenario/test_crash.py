@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from keep_kit import cgroup_of
 from probes import children, named, zombies
 from rig import NEVER, Rig, alive, living, new_tag, until
 
@@ -248,3 +249,24 @@ def test_supervisor_and_zygote_both_killed(rig: Rig) -> None:
     record = rig.recorded(run, 10)
     assert record["outcome"] == "unknown"
     nothing_left(tag)
+
+
+def test_a_stopped_supervisor_of_leftovers_is_set_going(rig: Rig, tmp_path: Path) -> None:
+    """It was stopped while it kept what an ended run had left behind, and then zygote and daemon were killed: the next
+    start sets it going, and it ends with what it was kept for."""
+    tag = new_tag()
+    rig.start([{"name": "j", "schedule": NEVER, "command": f"setsid sleep {tag} >/dev/null 2>&1 & exit 0"}],
+              state={"path": str(tmp_path / "state")})
+    rig.recorded(rig.fire())
+    [left] = living(tag)
+    if cgroup_of(left) is None:
+        os.kill(left, signal.SIGKILL)
+        pytest.skip("no writable cgroup v2 here")
+    supervisor = int(Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(zygote_of(rig), signal.SIGKILL)
+    rig.kill9()
+    os.kill(left, signal.SIGKILL)
+    assert alive(supervisor)
+    rig.start()
+    until(lambda: not alive(supervisor), GONE_SECONDS, "its end")

@@ -10,11 +10,12 @@ import fcntl
 import logging
 import os
 import re
+import signal
 import time
 from collections.abc import Container
 
 from sexton.execution.birth.place import remove_tree as remove_tree
-from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE
+from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE, SUPERVISOR_NAME
 from sexton.execution.processes import start_ticks
 
 logger = logging.getLogger("sexton.containment")
@@ -183,6 +184,17 @@ def _entries(path: str) -> list[str]:
         return []  # another daemon that starts now has swept it
 
 
+def _rouse(path: str) -> None:
+    """A supervisor that was stopped would never see that what it was kept for has ended; its daemon and its zygote,
+    which would set it going, may both have been killed."""
+    for pid in members(path):
+        if kernel.name_of(pid) == SUPERVISOR_NAME:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except OSError as failure:
+                logger.debug("supervisor %d cannot be set going: %s", pid, failure)
+
+
 def sweep() -> tuple[int, list[int]]:
     """End what dead daemons left in their run cgroups, except what was kept on purpose; blocking, bounded.
 
@@ -192,7 +204,9 @@ def sweep() -> tuple[int, list[int]]:
     for top in abandoned():
         for entry in _entries(top):
             path = os.path.join(top, entry)
-            if os.path.isdir(path) and not (kept(path) and populated(path)) and not is_held(path):
+            if os.path.isdir(path) and kept(path) and populated(path):
+                _rouse(path)
+            elif os.path.isdir(path) and not is_held(path):
                 doomed.append(path)
                 if populated(path):
                     kill(path)
