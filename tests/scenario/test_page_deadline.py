@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 from page_kit import Outside, at, cancel, job, line_count, phase, span
-from rig import Rig, always, living, new_tag, until
+from rig import Rig, alive, always, living, new_tag, until
 
 EXCEEDED = "seconds, cancelling it..."
 NOT_GRACEFUL = "did not gracefully terminate"
@@ -39,6 +40,23 @@ def test_a_run_within_its_time_keeps_its_code(rig: Rig) -> None:
     record = rig.recorded(rig.fire())
     assert record["exit_code"] == 5 and record["stop"] is None and line_count(rig, record["id"], EXCEEDED) == 0
     assert record["output"]["stdout"]["bytes"] == len("out\nlate\n") and record["duration"] >= 0.15
+
+
+def test_a_daemon_that_was_stopped_reads_the_output_before_it_judges(rig: Rig) -> None:
+    """A run that ends within its time while the daemon is stopped, and whose last output is still in the pipe when the
+    daemon goes on after the deadline, has not exceeded it."""
+    rig.start([job("j", f"while [ ! -e {rig.folder}/go ]; do sleep 0.02; done; head -c 60000 /dev/zero; exit 5",
+                   executionTimeout=2, captureStdout=True)])
+    run = rig.fire()
+    pid = rig.running(run)
+    deadline = at(rig.run(run)["deadline_at"])
+    rig.signal(signal.SIGSTOP)
+    (rig.folder / "go").touch()
+    until(lambda: not alive(pid), 1.5, "its end, in time")
+    until(lambda: time.time() > deadline + 0.1, 5, "the deadline has passed")
+    rig.signal(signal.SIGCONT)
+    record = rig.recorded(run)
+    assert record["exit_code"] == 5 and record["stop"] is None and record["output"]["stdout"]["bytes"] == 60000
 
 
 def test_ignoring_the_graceful_step(rig: Rig) -> None:

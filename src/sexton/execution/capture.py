@@ -214,6 +214,21 @@ class Capture:
             source.timer = None
             self._loop.add_reader(source.fd, self._drain, source)
 
+    def catch_up(self) -> None:
+        """Take what is in the pipes, a fill of each at most: then it is known which streams have ended."""
+        for source in self._sources.values():
+            for _ in range(source.capacity // READ_BYTES + 2):
+                if source.fd is None or self._held_up():
+                    break
+                try:
+                    data = os.read(source.fd, READ_BYTES)
+                except BlockingIOError:
+                    break
+                if data:
+                    self._take(source, data)
+                else:
+                    self._end(source)
+
     def _held_up(self) -> bool:
         """The disk or the reader of our own output is behind: the run waits in its pipe, and we stay small."""
         return (self.log is not None and self.log.full) or (self._mirror is not None and self._mirror.full)

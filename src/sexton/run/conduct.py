@@ -222,8 +222,11 @@ async def _watch(run: Run) -> None:
     if not await _until(run, own_process_ended_first, run.deadline):
         if run.held is not None:
             run.held.hear()
+        await _until(run, own_process_ended_first, run.deadline)
+        if run.capture is not None and run.exited is not None and run.exited.at <= (run.deadline or 0.0):
+            run.capture.catch_up()
         if await _until(run, own_process_ended_first, run.deadline):
-            return  # before its deadline: the news was under way
+            return  # before its deadline: the news was under way, or we were held up
         bound = "verify.timeout" if run.is_check else "executionTimeout"
         logger.info("Job %s exceeded its %s of %g seconds, cancelling it...", run.job.name, bound,
                     run.job.execution_timeout)

@@ -72,6 +72,11 @@ class Pipes:
         self.closed_by_us.append((self._world.time, stream))
         self.eof(stream)
 
+    def catch_up(self) -> None:
+        """What was not read yet is read."""
+        if self._world.unread:
+            self.eof()
+
     def wrote(self, stream: Stream) -> bool:
         return False
 
@@ -158,6 +163,8 @@ class World:
         )
         self.process = Process(self)
         self.pipes: Pipes | None = None
+        self.unread = False
+        """The end of the output is in the pipes, and nobody has read so far."""
         self.starts = True
         self.start_heard_late = 0.0
 

@@ -49,6 +49,15 @@ async def test_an_end_before_the_deadline_counts_when_it_is_told_after_it(world:
     assert record.exit_code == 0 and record.outcome is Outcome.SUCCESS and world.process.orders == []
 
 
+async def test_output_that_was_not_read_yet_does_not_make_an_end_late(world: World) -> None:
+    """A daemon that was stopped, or busy, has both to hear of: the exit, before the deadline, and the rest of the
+    output in the pipe. The run had ended."""
+    world.process.under_way = [Exited(0, Monotonic(1000.9), USAGE), Emptied(Monotonic(1000.9), True)]
+    world.unread = True
+    record = await world.live(job(execution_timeout=1.0, **CAPTURED))
+    assert record.exit_code == 0 and record.outcome is Outcome.SUCCESS and world.process.orders == []
+
+
 async def test_exit_and_output_by_the_deadline_keep_the_own_code(world: World) -> None:
     """Process gone and captured output closed before the deadline: its own exit code, no signal."""
     world.exits(0.5, 3)
