@@ -326,6 +326,9 @@ async def _look_for_leftovers(run: Run) -> None:
             return
         run.held.release()
     run.left = run.survivors()
+    if run.stop is None and not run.left:  # the last of it ended just now: its supervisor is about to say so
+        limit = Monotonic(run.clock.monotonic() + LEFTOVER_LOOK_SECONDS)
+        await _until(run, lambda: run.emptied is not None or run.swept, limit)
     if run.stop is None and run.left and run.job.leftovers is Leftovers.REPORT:
         logger.warning("Job %s: run %s has ended and left %d process(es) behind: %s", run.job.name, run.id,
                        len(run.left), ", ".join(str(process.pid) for process in run.left))

@@ -125,3 +125,12 @@ async def test_leftovers_are_left_alone_unless_asked_for(world: World, policy: L
     world.exits(1.0, 0, empty=False)
     await world.live(job(leftovers=policy))
     assert [what for _, what in world.process.orders] == ["RELEASE"]
+
+
+async def test_what_ends_while_it_is_looked_at_is_not_unknown(world: World) -> None:
+    """The last process of a run that ended by itself trails it for so long that it counts as left behind, and is gone
+    when it is to be named: the record waits for the supervisor's word, which is a moment away."""
+    world.exits(0.2, empty=False)
+    world.after(0.31, lambda: Emptied(world.now, True))
+    record = await world.live(job())
+    assert record.gone is not None and record.gone.state is GoneState.PROVEN
