@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Container
 
+from sexton.execution.birth import kernel
 from sexton.execution.birth.place import remove_tree as remove_tree
 from sexton.execution.birth.wire import KEEPER_ATTRIBUTE, KEPT_ATTRIBUTE, SUPERVISOR_NAME
 from sexton.execution.processes import start_ticks
