@@ -14,8 +14,8 @@ from sexton.cli.failures import Misused
 from sexton.cli.state import fill, say_damaged
 from sexton.cli.terminal import complain
 from sexton.daemon.archives import open_archive, shown_store, without_daemon
-from sexton.daemon.stores import is_shared
 from sexton.model.settings import StateSettings, Topology
+from sexton.store.mounts import is_shared
 
 URL_BEGINNINGS = ("postgresql://", "postgres://")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, cast
 
-from sexton.daemon.stores import is_shared, make_store
+from sexton.daemon.stores import make_store
 from sexton.model.errors import StoreError
 from sexton.model.settings import StateSettings
 from sexton.store.archive import Archive
+from sexton.store.mounts import is_shared
 
 if TYPE_CHECKING:
     from sexton.store.transfer import Target

@@ -25,7 +25,6 @@ from sexton.daemon.stores import (
     OnPruned,
     Place,
     aside,
-    is_shared,
     make_store,
     next_home,
     output_directory,
@@ -42,6 +41,7 @@ from sexton.run.slots import Slots
 from sexton.store.coordination import Store, bounded
 from sexton.store.directory.threads import check_wanted
 from sexton.store.inuse import StoreInUse
+from sexton.store.mounts import is_shared
 
 logger = logging.getLogger("sexton.store")
 

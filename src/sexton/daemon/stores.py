@@ -13,10 +13,10 @@ from sexton.execution.keeping import KeptRuns
 from sexton.execution.lastwords import LastWords
 from sexton.execution.runlog import OutputFiles
 from sexton.model.errors import StoreError
-from sexton.model.settings import OnStoreUnavailable, StateSettings, Topology
+from sexton.model.settings import OnStoreUnavailable, StateSettings
 from sexton.store.coordination import Store
 from sexton.store.memory.store import MemoryStore
-from sexton.store.mounts import NETWORK_FILE_SYSTEMS, file_system_at
+from sexton.store.mounts import is_shared
 
 T = TypeVar("T")
 
@@ -43,20 +43,6 @@ def make_store(state: StateSettings | None, on_pruned: OnPruned) -> Store:
     from sexton.store.sqlite.store import SqliteStore
 
     return SqliteStore(state.path, state.deployment_id, max_runs_per_job=state.max_runs_per_job, on_pruned=on_pruned)
-
-
-def is_shared(state: StateSettings) -> bool:
-    """`topology: auto` is a folder on a network mount for several nodes, and one on a disk for one."""
-    if state.url is not None:
-        return True
-    assert state.path is not None
-    match state.topology:
-        case Topology.SHARED:
-            return True
-        case Topology.SINGLE_NODE:
-            return False
-        case Topology.AUTO:
-            return file_system_at(state.path) in NETWORK_FILE_SYSTEMS
 
 
 async def aside(state: StateSettings, work: Callable[[], T]) -> T:

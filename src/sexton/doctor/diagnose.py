@@ -13,7 +13,7 @@ from sexton.doctor.home import find_home
 from sexton.model.errors import StoreError
 from sexton.model.run import Containment
 from sexton.model.settings import Configuration
-from sexton.store.mounts import file_system_at
+from sexton.store.mounts import file_system_at, is_shared
 from sexton.store.sqlite.directory import deployment_directory
 
 
@@ -67,7 +67,7 @@ def _state(configuration: Configuration) -> list[Line]:
         directory = os.path.abspath(deployment_directory(settings.path, settings.deployment_id))
     except StoreError as refused:
         return [Line(Area.STATE, "directory", Level.MISSING, str(refused))]
-    return state.judge(directory, state.look(directory), file_system_at(directory))
+    return state.judge(directory, state.look(directory), file_system_at(directory), shared=is_shared(settings))
 
 
 def _jobs(configuration: Configuration, environ: Mapping[str, str]) -> list[Line]:

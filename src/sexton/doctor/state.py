@@ -11,9 +11,10 @@ import msgspec
 
 from sexton.doctor.child import ProbeFailed, in_child
 from sexton.doctor.findings import Area, Level, Line
+from sexton.store.mounts import NETWORK_FILE_SYSTEMS
 
-NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs",
-                     "fuse.glusterfs", "fuse.s3fs", "gfs2", "ocfs2", "virtiofs"})
+UNFIT = NETWORK_FILE_SYSTEMS | {"fuse.s3fs"}
+"""For one file that changes in place."""
 FLEETING = frozenset({"tmpfs", "ramfs"})
 LAYERED = frozenset({"overlay", "aufs"})
 SLOW_FSYNC = 0.1
@@ -100,27 +101,33 @@ def _time_fsync(fd: int) -> float:
 # -------------------------------------------------------------------- judging
 
 
-def judge(directory: str, facts: StateFacts | str, file_system: str | None) -> list[Line]:
+def judge(directory: str, facts: StateFacts | str, file_system: str | None, *, shared: bool) -> list[Line]:
+    """`shared`: records in small files, which several nodes use, and not the ledger in one."""
     if isinstance(facts, str):
-        return [_line("directory", Level.MISSING, f"{directory}: {facts}", "a local disk that answers")]
+        answering = "a mount that answers" if shared else "a local disk that answers"
+        return [_line("directory", Level.MISSING, f"{directory}: {facts}", answering)]
     if not facts.writable:
         return [_line("directory", Level.MISSING, f"{directory} cannot be used: no file can be made in "
                       f"{facts.existing}", "give the daemon's user the directory, with room on its file system")]
-    return [
-        _judge_file_system(directory, facts, file_system), _judge_locks(facts), _judge_fsync(facts.fsync),
-        _judge_room(facts),
-    ]
+    lines = [_judge_file_system(directory, facts, file_system, shared=shared)]
+    if not shared:
+        lines.append(_judge_locks(facts))
+    return [*lines, _judge_fsync(facts.fsync), _judge_room(facts)]
 
 
 def _line(name: str, level: Level, found: str, change: str | None = None) -> Line:
     return Line(Area.STATE, name, level, found, change)
 
 
-def _judge_file_system(directory: str, facts: StateFacts, kind: str | None) -> Line:
+def _judge_file_system(directory: str, facts: StateFacts, kind: str | None, *, shared: bool) -> Line:
     where = directory if facts.existing == directory else f"{directory} (to be made below {facts.existing})"
-    if kind in NETWORK:
-        return _line("directory", Level.MISSING, f"{where} is on a network mount ({kind}): the ledger would be damaged",
-                     "a local disk for state.path")
+    if shared and kind in NETWORK_FILE_SYSTEMS:
+        return _line("directory", Level.OK, f"{where} on {kind} can be written, by every node that mounts it")
+    if kind in UNFIT:
+        return _line("directory", Level.MISSING, f"{where} is on a network mount ({kind}): "
+                     + ("files cannot be put in place at once" if shared else "the ledger would be damaged"),
+                     "a local disk for state.path" if shared or kind not in NETWORK_FILE_SYSTEMS
+                     else "topology: shared, or a local disk for state.path")
     if kind in FLEETING:
         return _line("directory", Level.WEAKER, f"{where} is in memory ({kind}): records end with the machine",
                      "a disk for state.path")

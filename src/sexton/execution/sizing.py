@@ -37,3 +37,10 @@ class Sizing:
         """How many more to make for `due` runs that are about to start, with `ready` idle or on their way."""
         wanted = max(ceil(due * self._long_share), min(due, MINIMUM))
         return max(0, min(wanted, PREFILL_CEILING) - ready)
+
+
+def surplus(idle: int, total: int, quiet: float) -> int:
+    """How many idle ones to let go when nothing was made for `quiet` seconds: at once what is beyond the ceiling, later
+    one by one down to the minimum."""
+    one = int(quiet > QUIET_BEFORE_TRIM and total > MINIMUM and idle > 0)
+    return one + (max(0, idle - one - IDLE_CEILING) if quiet > TRIM_EVERY else 0)

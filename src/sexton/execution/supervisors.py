@@ -182,10 +182,7 @@ class Supervisors:
             self._zygote.rouse()
         if self._cgroup and self._first_of_zygote:
             cgroup.remove_numbered(self._cgroup, self._first_of_zygote, self._all)
-        quiet = self._loop.time() - self._last_busy
-        if quiet > sizing.QUIET_BEFORE_TRIM and len(self._all) > sizing.MINIMUM and self._idle:
-            self._drop(self._idle.pop(0))
-        while len(self._idle) > sizing.IDLE_CEILING and quiet > sizing.TRIM_EVERY:
+        for _ in range(sizing.surplus(len(self._idle), len(self._all), self._loop.time() - self._last_busy)):
             self._drop(self._idle.pop(0))
         self._trim = self._loop.call_later(sizing.TRIM_EVERY, self._trim_pool)
 

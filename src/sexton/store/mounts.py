@@ -1,9 +1,11 @@
-"""Which file system a path is on, as the kernel's table of mounts tells."""
+"""Which file system a path is on, as the kernel's table of mounts tells, and what that means for a store on it."""
 
 from __future__ import annotations
 
 import os
 import re
+
+from sexton.model.settings import StateSettings, Topology
 
 NETWORK_FILE_SYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph",
@@ -34,3 +36,18 @@ def file_system_of(path: str, mountinfo: str) -> str | None:
         if below and len(mount) >= len(best):
             best, kind = mount, after.split(" ", 1)[0]
     return kind
+
+
+def is_shared(state: StateSettings) -> bool:
+    """Whether several nodes may use it. `topology: auto` is a folder on a network mount for several, and one on a disk
+    for one."""
+    if state.url is not None:
+        return True
+    assert state.path is not None
+    match state.topology:
+        case Topology.SHARED:
+            return True
+        case Topology.SINGLE_NODE:
+            return False
+        case Topology.AUTO:
+            return file_system_at(state.path) in NETWORK_FILE_SYSTEMS

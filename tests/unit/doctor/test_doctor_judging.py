@@ -190,12 +190,21 @@ GOOD = state.StateFacts(existing="/s", writable=True, locks=True, fsync=0.001, f
 ])
 def test_state(facts: dict[str, object], kind: str | None, line: str, level: Level) -> None:
     """Where records can live."""
-    assert levels(state.judge("/s", replace(GOOD, **facts), kind))[line] is level
+    assert levels(state.judge("/s", replace(GOOD, **facts), kind, shared=False))[line] is level
+
+
+@pytest.mark.parametrize(("kind", "level"), [("nfs4", Level.OK), ("ext4", Level.OK), ("fuse.s3fs", Level.MISSING),
+                                             ("tmpfs", Level.WEAKER)])
+def test_state_of_several_nodes(kind: str, level: Level) -> None:
+    """A folder that nodes share belongs on a network mount, and needs no locks of it."""
+    found = state.judge("/s", replace(GOOD, locks=False), kind, shared=True)
+    assert levels(found)["directory"] is level and "locks" not in levels(found)
+    assert not any("ledger" in line.found for line in found)
 
 
 def test_a_disk_that_does_not_answer() -> None:
     """A probe without an answer is a missing promise."""
-    assert state.judge("/s", "no answer within 20 seconds", "ext4")[0].level is Level.MISSING
+    assert state.judge("/s", "no answer within 20 seconds", "ext4", shared=False)[0].level is Level.MISSING
 
 
 MOUNTS = ("1 0 8:1 / / rw - ext4 /dev/a rw\n"
