@@ -184,6 +184,8 @@ class CatchUp:
             task = asyncio.get_running_loop().create_task(self._make_up(name))
             self._tasks[name] = task
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        else:
+            self._launcher.background.begin(self._note(name))  # the task that is at work may not come to it for long
 
     async def _make_up(self, name: str) -> None:
         """One run at a time: the next one when the job is idle. First it is noted: a crash while we wait (for the

@@ -18,6 +18,7 @@ from sexton.model.clock import Clock, Monotonic
 from sexton.model.errors import StoreError
 from sexton.model.job import JobSpec, OnMissed, Place
 from sexton.model.run import Launch, Outcome, Phase, RunRecord, Trigger
+from sexton.run.background import Background
 from sexton.run.facilities import Counters
 from sexton.schedule.agenda import Skipped
 from sexton.store.memory.store import MemoryStore
@@ -67,6 +68,7 @@ class Launches:
         self.intends = True
         self.occurrences: list[datetime] = []
         self.live: list[Any] = []
+        self.background = Background()
         self.facilities = SimpleNamespace(counters=Counters(), registry=SimpleNamespace(of=lambda name: self.live))
 
     def launch(self, spec: JobSpec, trigger: Trigger, *, scheduled_for: datetime) -> Any:
@@ -204,7 +206,7 @@ async def test_a_resumed_job_catches_up_at_once() -> None:
     catchup, launches, pauses = await made(Store())
     await pauses.pause("j", NOON + timedelta(hours=1), None, None)
     await catchup.start({"j": JobHistory(runs=(record(8),))}, [], NOON)
-    await until_settled(lambda: catchup.owed("j"))
+    await until_settled(lambda: catchup._owed.get("j"))
     await asyncio.sleep(0)
     assert not launches.occurrences
     await pauses.resume("j", None)
@@ -221,7 +223,24 @@ async def test_what_is_missed_while_the_last_is_noted_is_made_up_for() -> None:
     later = NOON + timedelta(hours=1)
     assert catchup.fell_behind(Skipped(job="j", count=1, exact=True, first=later, last=later, late_by=60.0))
     store.go_on.set()
-    await until_settled(lambda: launches.occurrences == [*OWED_HOURS, later] and not catchup.owed("j"))
+    await until_settled(lambda: launches.occurrences == [*OWED_HOURS, later] and not catchup._owed.get("j"))
+
+
+async def test_what_is_missed_while_a_run_is_waited_for_is_noted_at_once() -> None:
+    """A crash before the wait is over must not lose it: what has been decided is noted up to that instant."""
+    store = Store()
+    catchup, launches, _ = await made(store)
+    other = Launch(id="r", job="j", trigger=Trigger.MANUAL, node="n", created_at=NOON)
+    launches.live.append(SimpleNamespace(launch=other, freed=asyncio.Event()))
+    await catchup.start(HISTORY, [], NOON)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    later = NOON + timedelta(hours=1)
+    assert catchup.fell_behind(Skipped(job="j", count=1, exact=True, first=later, last=later, late_by=60.0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (await store.states(OWED))["j"].count("T13:00:00") == 1 and not launches.occurrences
+    catchup.close()
 
 
 async def test_what_was_taken_over_and_has_ended_is_not_made_up_for() -> None:
@@ -229,4 +248,4 @@ async def test_what_was_taken_over_and_has_ended_is_not_made_up_for() -> None:
     occurrence, and all before it was decided."""
     catchup, launches, _ = await made(Store())
     await catchup.start(HISTORY, [], NOON, [record(11).launch])
-    await until_settled(lambda: launches.occurrences == OWED_HOURS[3:] and not catchup.owed("j"))
+    await until_settled(lambda: launches.occurrences == OWED_HOURS[3:] and not catchup._owed.get("j"))

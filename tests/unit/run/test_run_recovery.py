@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sexton.execution import cgroup, controllers
+from sexton.execution import cgroup, controllers, processes
 from sexton.execution.lastwords import LastWords
 from sexton.model.errors import StoreError
 from sexton.model.run import GoneState, Launch, RunRecord, Trigger
@@ -43,7 +43,7 @@ async def test_a_zygote_that_said_nothing_is_not_forgotten_before_its_runs_are_r
     store = Full()
     await store.open()
     await store.intend(Launch(id="r", job="j", trigger=Trigger.MANUAL, node="n", created_at=NOON,
-                              boot_id=cgroup.boot_id()))
+                              boot_id=processes.boot_id()))
     assert await recover(store, NOON, words=LastWords(tmp_path / "zygotes")) == []
     store.full = False
     [record] = await recover(store, NOON, words=LastWords(tmp_path / "zygotes"))

@@ -13,6 +13,7 @@ from sexton.admission.decide import Refusal, Refuse
 from sexton.model.clock import Clock, Monotonic
 from sexton.model.job import JobSpec, Place
 from sexton.model.retry import PendingRetry, RetryPolicy, RetryState
+from sexton.run.background import Background
 from sexton.run.facilities import Counters
 from sexton.run.identity import definition_of
 from sexton.run.retries import KEY, Retries
@@ -34,6 +35,7 @@ class Ending:
             pass
 
         self.asked = asyncio.Event()
+        self.background = Background()
         self.facilities = SimpleNamespace(counters=Counters(), supervisors=SimpleNamespace(settle=settle))
 
     def launch(self, *_: Any, **__: Any) -> Refuse:
