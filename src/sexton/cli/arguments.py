@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from sexton import __version__
+from sexton.cli.options import CONFIG_FLAGS, DEFAULT_CONFIG, DEFAULT_LEVEL, LEVEL_FLAGS, LEVELS
 from sexton.cli.times import instant_in, seconds_in
 
-DEFAULT_CONFIG = "/etc/sexton.d"
 DEFAULT_RUNS = 20
 MAX_COUNT = 1000
-DAEMON_OPTIONS = ("-c", "--config", "-l", "--log-level")
 OUTCOMES = ("success", "failure", "cancelled", "replaced", "skipped", "unknown")
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 _STATUSES = "exit status: 0 done, 1 failed or refused, 2 usage, 3 no daemon answers, 4 no such job, run or pool"
 
@@ -43,15 +40,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"{value!r} is no command{hint} (commands: {', '.join(known)})")
 
 
-def is_daemon(arguments: Sequence[str]) -> bool:
-    """Whether only options with values are there that a daemon is started with: then no command need be known."""
-    flags, values = arguments[::2], arguments[1::2]
-    return len(flags) == len(values) and all(flag in DAEMON_OPTIONS for flag in flags) and not any(
-        value.startswith("-") for value in values)
-
-
-def make_parser(*, commands: bool = True) -> Parser:
-    """Without `commands` in a tenth of the time: 15 ms of the start of a daemon, before it can do anything else."""
+def make_parser() -> Parser:
     parser = Parser(
         prog="sexton",
         description="A job scheduler: runs start on time, and end for certain.",
@@ -59,9 +48,8 @@ def make_parser(*, commands: bool = True) -> Parser:
     )
     _add_reach(parser, None)
     parser.add_argument(
-        "-l",
-        "--log-level",
-        default="INFO",
+        *LEVEL_FLAGS,
+        default=DEFAULT_LEVEL,
         choices=LEVELS,
         type=str.upper,
         help="log level of the daemon (default INFO)",
@@ -75,18 +63,16 @@ def make_parser(*, commands: bool = True) -> Parser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     parser.set_defaults(command=None)
-    if commands:
-        known = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-        for add in (_add_check, _add_doctor, _add_showing, _add_commanding, _add_schedule, _add_state):
-            add(known)
+    known = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for add in (_add_check, _add_doctor, _add_showing, _add_commanding, _add_schedule, _add_state):
+        add(known)
     return parser
 
 
 def _add_reach(parser: argparse.ArgumentParser, default: object) -> None:
     """How to find the daemon: allowed before and after the command, so only the first parser has defaults."""
     parser.add_argument(
-        "-c",
-        "--config",
+        *CONFIG_FLAGS,
         metavar="PATH",
         default=default,
         help=f"configuration file or folder (default {DEFAULT_CONFIG})",
@@ -128,8 +114,7 @@ def _add_check(commands: Any) -> None:
 def _add_doctor(commands: Any) -> None:
     parser = _command(commands, "doctor", "What this machine gives, and the one thing to change for more")
     parser.add_argument(
-        "-c",
-        "--config",
+        *CONFIG_FLAGS,
         metavar="PATH",
         default=argparse.SUPPRESS,
         help="also try what the jobs of this file or folder need",

@@ -7,8 +7,8 @@ import logging
 import os
 import sys
 
-from sexton.cli.arguments import DEFAULT_CONFIG
 from sexton.cli.exits import Exit
+from sexton.cli.options import DEFAULT_CONFIG
 from sexton.daemon.descriptors import secure_standard_descriptors
 from sexton.daemon.loader import begin
 
@@ -22,6 +22,8 @@ def run_daemon(path: str, level: str) -> int:
     child = begin(path)  # parses on the other core while this process imports the rest
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # what is imported stays; the daemon collects and freezes once when it is up
+    from sexton.api.serveronly import import_http_server
+
     import_http_server()
     import asyncio
 
@@ -54,19 +56,3 @@ def run_daemon(path: str, level: str) -> int:
     # Without the end of the interpreter: it would wait for a write that is stuck, and take 30 ms to take apart what the
     # kernel frees at once. Everything that has to be closed is.
     os._exit(status)
-
-
-def import_http_server() -> None:
-    """Import aiohttp without the certificates of the system's authorities, which its *client* loads, twice, when it is
-    imported: 50 ms of every start and some memory, for nothing, because the daemon has no use for that client. Whoever
-    gives it one must hand it an SSL context of its own."""
-    name = "SSL_CERT_FILE"
-    before = os.environ.get(name)
-    os.environ[name] = os.devnull
-    try:
-        import aiohttp.web  # noqa: F401
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
-from sexton.cli.arguments import DEFAULT_CONFIG, is_daemon, make_parser
 from sexton.cli.exits import Exit
+from sexton.cli.options import DEFAULT_CONFIG, DaemonOptions, daemon_options
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 
 def main() -> int:
-    given = sys.argv[1:]
-    parser = make_parser(commands=not is_daemon(given))
-    options = parser.parse_args(given)
+    daemon = daemon_options(sys.argv[1:])
+    return _start(daemon) if daemon is not None else _parsed()
+
+
+def _start(daemon: DaemonOptions) -> int:
+    from sexton.cli.daemon import run_daemon
+
+    return run_daemon(daemon.config, daemon.level)
+
+
+def _parsed() -> int:
+    from sexton.cli.arguments import make_parser
+
+    parser = make_parser()
+    options = parser.parse_args()
     config = options.config or DEFAULT_CONFIG
     if options.command is None and not (options.validate_config or options.job_set_id):
-        from sexton.cli.daemon import run_daemon
-
-        return run_daemon(config, options.log_level)
+        return _start(DaemonOptions(config, options.log_level))
     if options.command is not None and (options.validate_config or options.job_set_id):
         flag = "-v" if options.validate_config else "--job-set-id"
         parser.error(f"{flag} stands for a command: `sexton -c PATH {flag}`")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sexton.cli.arguments import DEFAULT_CONFIG, make_parser
+from sexton.cli.arguments import make_parser
+from sexton.cli.options import DEFAULT_CONFIG
 from sexton.daemon.shutdown import SLACK_SECONDS
 from sexton.model.job import JobSpec, Place
 from sexton.model.settings import Settings
