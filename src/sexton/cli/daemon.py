@@ -21,7 +21,7 @@ def run_daemon(path: str, level: str) -> int:
     secure_standard_descriptors()
     child = begin(path)  # parses on the other core while this process imports the rest
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.disable()  # what is imported stays; the daemon collects and freezes once when it is up
+    gc.disable()  # what is imported stays; the daemon freezes it when it is up
     from sexton.api.serveronly import import_http_server
 
     import_http_server()

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from os.path import abspath, dirname
 
-BOOT = "import sys; sys.path.append(sys.argv[1]); from sexton.daemon.loading import main; main(sys.argv[2])"
+BOOT = (
+    "import gc, sys; gc.disable(); sys.path.append(sys.argv[1]); "  # a short life: nothing need be collected
+    "from sexton.daemon.loading import main; main(sys.argv[2])"
+)
 PACKAGE_ROOT = dirname(dirname(dirname(abspath(__file__))))
 
 

@@ -21,7 +21,10 @@ from sexton.execution.lastwords import LastWords
 
 logger = logging.getLogger("sexton.containment")
 
-BOOT = "import sys; sys.path.append(sys.argv[1]); from sexton.execution.birth.zygote import main; main()"
+BOOT = (
+    "import gc, sys; gc.disable(); sys.path.append(sys.argv[1]); "  # nothing there makes cycles as it runs
+    "from sexton.execution.birth.zygote import main; main()"
+)
 LOOK_SECONDS = 0.005
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _socket
 import errno
-import gc
 import os
 import select
 import sys
@@ -57,9 +56,6 @@ class Zygote:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         self.wake = kernel.readable_on(signal.SIGCHLD)
-        gc.collect()
-        gc.freeze()
-        gc.disable()
         poll = select.poll()
         poll.register(self.control.fileno(), select.POLLIN)
         poll.register(self.wake, select.POLLIN)
