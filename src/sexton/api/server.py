@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import os
 import re
-import secrets
 import socket
 import stat
 from collections.abc import Awaitable, Callable
@@ -34,7 +33,7 @@ EXTRA_HEADERS = web.AppKey("extra_headers", dict[str, str])
 READING = ("GET", "HEAD", "OPTIONS")
 BACKLOG = 128
 """Connections that may wait to be accepted."""
-INSTANCE = secrets.token_hex(8)
+INSTANCE = os.urandom(8).hex()
 
 
 async def openapi(_: web.Request) -> web.Response:

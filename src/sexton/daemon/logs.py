@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import logging.config
-import logging.handlers
 import socket
 import threading
 import time
@@ -30,16 +28,24 @@ def _one_line(message: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)  # a codec would be a file to open
 
 
-class _Dropping(logging.handlers.QueueHandler):
-    """Counts what does not fit instead of waiting for a reader that may never come."""
+class _Dropping(logging.Handler):
+    """Hands lines to the thread that writes. Counts what does not fit instead of waiting for a reader that may never
+    come. (The handler for queues of the standard library would bring pickle and sockets to every start.)"""
 
     def __init__(self, lines: SimpleQueue[logging.LogRecord | None]) -> None:
-        super().__init__(lines)
+        super().__init__()
         self.lines = lines
         self.urgent = threading.Event()
         self.dropped = 0
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._put(self._prepared(record))
+        except Exception:  # a line whose arguments do not fit it: said on standard error, as logging does
+            self.handleError(record)
+
+    @staticmethod
+    def _prepared(record: logging.LogRecord) -> logging.LogRecord:
         record.template, record.arguments = record.msg, record.args
         record.message = _one_line(record.getMessage())
         record.msg, record.args = record.message, None
@@ -48,7 +54,7 @@ class _Dropping(logging.handlers.QueueHandler):
             record.exc_info = None
         return record
 
-    def enqueue(self, record: logging.LogRecord) -> None:
+    def _put(self, record: logging.LogRecord) -> None:
         if self.lines.qsize() >= QUEUE_LIMIT:
             self.dropped += 1
         else:
@@ -105,8 +111,10 @@ class LogThread:
             as_json = chosen.get("format") == "json"
             self._plain(root, chosen.get("level") or level, JsonLines(socket.gethostname()) if as_json else _Lines())
         else:
+            from logging.config import dictConfig
+
             try:
-                logging.config.dictConfig({"disable_existing_loggers": False, **settings})
+                dictConfig({"disable_existing_loggers": False, **settings})
             except (ValueError, TypeError, AttributeError, ImportError) as refused:
                 raise ValueError(f"logging: {refused}") from None
         self._handlers = root.handlers[:] or [_Stderr()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import lru_cache
 
 import msgspec
@@ -128,6 +127,8 @@ def _refuse_macro(text: str) -> None:
     known = [*MACROS, REBOOT]
     hint = _every(text.lower())
     if hint is None:
+        from difflib import get_close_matches  # only for who mistypes
+
         near = get_close_matches(text.lower()[:20], known, n=1)
         hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
     raise ScheduleError(f"schedule {text!r} is not known", value=text, hint=hint)

@@ -7,7 +7,6 @@ list. Bit n stands for the value n, except for years, where bit 0 is 1970.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple, NoReturn
@@ -311,6 +310,8 @@ def _hint(part: Part, token: str) -> str | None:
         return "known forms are L, L-n, nW and LW; they take no range and no step"
     if "L" in token and len(token) == 1:
         return "L belongs in a day field"
+    from difflib import get_close_matches  # only for who mistypes
+
     near = get_close_matches(token[:12], NAMES.get(part, {}), n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]}?"
