@@ -111,10 +111,10 @@ class Launcher:
 
     def _launch_of(self, job: JobSpec, trigger: Trigger, scheduled_for: datetime | None, requested_by: str | None,
                    attempt: int) -> Launch:
+        created_at = self.facilities.clock.now()  # before the id: runs since an instant are found by their ids
         return Launch(
             id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, daemon=self.daemon,
-            scheduled_for=scheduled_for, requested_by=requested_by, created_at=self.facilities.clock.now(),
-            boot_id=self.boot_id, attempt=attempt, keep=self._keeps(job),
+            scheduled_for=scheduled_for, requested_by=requested_by, created_at=created_at, boot_id=self.boot_id, attempt=attempt, keep=self._keeps(job),
         )
 
     def _stop_victims(self, run: Run, victims: Iterable[str]) -> None:
