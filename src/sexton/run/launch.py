@@ -114,7 +114,8 @@ class Launcher:
         created_at = self.facilities.clock.now()  # before the id: runs since an instant are found by their ids
         return Launch(
             id=self._ids.next(), job=job.name, trigger=trigger, node=self.node, daemon=self.daemon,
-            scheduled_for=scheduled_for, requested_by=requested_by, created_at=created_at, boot_id=self.boot_id, attempt=attempt, keep=self._keeps(job),
+            scheduled_for=scheduled_for, requested_by=requested_by, created_at=created_at,
+            boot_id=self.boot_id, attempt=attempt, keep=self._keeps(job),
         )
 
     def _stop_victims(self, run: Run, victims: Iterable[str]) -> None:
