@@ -26,7 +26,8 @@ def test_cancel_from_another_node(nodes: Nodes) -> None:
     until(lambda: nodes.marked("start"), what="a's run")
     run = a.live("p")[0]
     assert [one["id"] for one in b.http("GET", "/runs")[1]["runs"]] == [run]
-    assert b.run(run)["phase"] == "running" and b.run(run)["node"] == "a"
+    until(lambda: b.run(run)["phase"] == "running", 5, "b hears that it has started")
+    assert b.run(run)["node"] == "a"
     began = time.monotonic()
     status, body = b.http("POST", f"/runs/{run}/cancel?wait=20", {"reason": "enough", "requested_by": "i"})
     assert status == 200 and time.monotonic() - began < 4, body
