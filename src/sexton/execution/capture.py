@@ -189,21 +189,9 @@ class Capture:
         if self._held_up():
             self._read_later(source, HELD_UP_PAUSE)
             return
-        got = 0
-        while got < source.capacity:
-            try:
-                data = os.read(source.fd, READ_BYTES)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            if not data:
-                self._end(source)
-                return
-            got += len(data)
-            self._take(source, data)
-            if len(data) < READ_BYTES:
-                break
+        got = self._fill(source)
+        if got is None:
+            return
         if got >= FLOOD_BYTES and not source.enlarged:
             source.enlarge()
         if got * 2 >= source.capacity:
@@ -214,20 +202,31 @@ class Capture:
             source.timer = None
             self._loop.add_reader(source.fd, self._drain, source)
 
+    def _fill(self, source: _Source) -> int | None:
+        """Take what is there, a pipe's fill at most. Returns how many bytes; None when the stream has ended."""
+        got = 0
+        while source.fd is not None and got < source.capacity:
+            try:
+                data = os.read(source.fd, READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self._end(source)
+                return None
+            got += len(data)
+            self._take(source, data)
+            if len(data) < READ_BYTES:
+                break
+        return got
+
     def catch_up(self) -> None:
-        """Take what is in the pipes, a fill of each at most: then it is known which streams have ended."""
+        """Take what is in the pipes: then it is known which streams have ended, which a read of its own tells."""
         for source in self._sources.values():
-            for _ in range(source.capacity // READ_BYTES + 2):
-                if source.fd is None or self._held_up():
-                    break
-                try:
-                    data = os.read(source.fd, READ_BYTES)
-                except BlockingIOError:
-                    break
-                if data:
-                    self._take(source, data)
-                else:
-                    self._end(source)
+            for _ in range(2):
+                if source.fd is not None and not self._held_up():
+                    self._fill(source)
 
     def _held_up(self) -> bool:
         """The disk or the reader of our own output is behind: the run waits in its pipe, and we stay small."""

@@ -88,8 +88,13 @@ class Retries:
             return
         if ladder.timer is not None:
             ladder.timer.cancel()
-        left = (ladder.pending.not_before - self._clock.now()).total_seconds()
-        ladder.timer = self._loop.call_later(max(0.0, left), self._due, job, ladder)
+        self._wait_for(job, ladder, ladder.pending)
+
+    def _wait_for(self, job: str, ladder: Ladder, pending: PendingRetry) -> float:
+        """Make it due at its instant, or now if that has passed. Returns in how many seconds."""
+        left = max(0.0, (pending.not_before - self._clock.now()).total_seconds())
+        ladder.timer = self._loop.call_later(left, self._due, job, ladder)
+        return left
 
     # ---------------------------------------------------------------- what happens to runs
 
@@ -281,10 +286,9 @@ class Retries:
                 scheduled_for=pending.occurrence, created_at=pending.began_at))
             ladder.retries, ladder.pending = pending.attempt - 1, pending
             self._ladders[name] = ladder
-            left = max(0.0, (pending.not_before - self._clock.now()).total_seconds())
+            left = self._wait_for(name, ladder, pending)
             logger.info("Job %s: retry #%d, pending since before the restart, in %.3g seconds", name, ladder.retries,
                         left)
-            ladder.timer = self._loop.call_later(left, self._due, name, ladder)
 
     async def _kept(self) -> Mapping[str, str]:
         if not self._durable:
